@@ -1,0 +1,268 @@
+"""Every setting that decides a number: frozen, checked at construction, and hashed into a replica's identity.
+
+Symbols and values follow the paper (arXiv 2606.19827); each field's default is the paper's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, Self, get_args, get_type_hints
+
+from adaptbin.errors import ConfigError, nearest
+
+METHOD_VERSION = 1
+"""Raised whenever a change of the code changes a score; finished replicas of older versions are then trained anew."""
+
+SPLIT_SEED = 123456
+"""Random state of the paper's fixed split; under ``seeds_vary="split"`` seed k uses SPLIT_SEED + k."""
+
+MaskingKind = Literal["none", "constant", "random"]
+SeedsVary = Literal["pretrain", "probe", "split"]
+
+
+def _check_number(name: str, value: float, rule: str, holds: bool) -> None:
+    if not holds:
+        raise ConfigError(f"{name} must be {rule}, got {value!r}")
+
+
+def _finite(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+
+
+class _Config:
+    """Base of the frozen settings: literal fields are checked, unknown keys refused, plain dictionaries returned."""
+
+    def _check_choices(self) -> None:
+        for name, hint in get_type_hints(type(self)).items():
+            choices = get_args(hint)
+            if choices and all(isinstance(c, str) for c in choices) and getattr(self, name) not in choices:
+                got = getattr(self, name)
+                raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {got!r}{nearest(got, choices)}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-ready dictionary of all fields."""
+        return asdict(self)  # type: ignore[call-overload, no-any-return]
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Self:
+        """Rebuild from :meth:`to_dict`.  Raises ConfigError on an unknown key, naming the nearest known one."""
+        known = [f.name for f in fields(cls)]  # type: ignore[arg-type]
+        for key in values:
+            if key not in known:
+                raise ConfigError(
+                    f"unknown key {key!r} for {cls.__name__}{nearest(key, known)} (known: {', '.join(known)})"
+                )
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Architecture(_Config):
+    """What fixes tensor shapes; one value per pack.  Values per data set: paper, Sec. 3 (implementation details)."""
+
+    width: int
+    """H, units of every hidden layer and of the embedding."""
+    depth: int
+    """Hidden blocks of the encoder."""
+    batch_size: int
+    """B, rows per step; the last partial batch is kept."""
+    dropout: float = 0.1
+    """Probability of dropping a hidden unit, encoder and decoder alike."""
+
+    def __post_init__(self) -> None:
+        for name in ("width", "depth", "batch_size"):
+            value = getattr(self, name)
+            _check_number(name, value, "a whole number >= 1", isinstance(value, int) and value >= 1)
+        _check_number("dropout", self.dropout, "in [0, 1)", _finite(self.dropout) and 0 <= self.dropout < 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hyperparameters(_Config):
+    """One point of a sweep: numbers that may differ between the replicas of one pack (each becomes an [R] tensor)."""
+
+    w_sord: float = 10.0
+    """Weight of the soft ordinal cross entropy (HORD)."""
+    w_mse: float = 0.1
+    """Weight of the squared distance of the expected bin to the target bin (HORD)."""
+    w_var: float = 0.001
+    """Weight of the variance of the predicted bin distribution (HORD)."""
+    patience: int = 5
+    """Epochs without improvement before a feature is refined (FPT)."""
+    delta: float = 1e-4
+    """Decrease of the feature's loss that counts as an improvement (FPT)."""
+    tau: float = 1e-4
+    """Least Gain_var * Gain_disp of a split (DIGS)."""
+    min_bin: int = 32
+    """Least train rows on either side of a split (DIGS)."""
+    t_init: int = 2
+    """Quantile bins per feature at the start (FWA)."""
+    t_max: int = 200
+    """Most bins a feature may have (FWA)."""
+    masking: MaskingKind = "none"
+    """What replaces a masked input: nothing, 0, or the value of another row of the batch."""
+    mask_prob: float = 0.0
+    """p_m, probability that an entry is masked; 0 exactly when masking is "none"."""
+    learning_rate: float = 1e-4
+    """AdamW's step size in pretraining."""
+    weight_decay: float = 1e-5
+    """AdamW's decoupled decay in pretraining, on every parameter."""
+
+    def __post_init__(self) -> None:
+        # 5 and 5.0 are the same setting and must have the same identity.
+        hints = get_type_hints(type(self))
+        for name, hint in hints.items():
+            value = getattr(self, name)
+            if hint is float and isinstance(value, int) and not isinstance(value, bool):
+                object.__setattr__(self, name, float(value))
+            if hint is int and isinstance(value, float) and value.is_integer():
+                object.__setattr__(self, name, int(value))
+        self._check_choices()
+        for name in ("w_sord", "w_mse", "w_var", "delta", "tau", "weight_decay"):
+            value = getattr(self, name)
+            _check_number(name, value, "a finite number >= 0", _finite(value) and value >= 0)
+        _check_number(
+            "learning_rate", self.learning_rate, "a finite number > 0", _finite(self.learning_rate) and self.learning_rate > 0
+        )
+        for name, least in (("patience", 1), ("min_bin", 1), ("t_init", 2)):
+            value = getattr(self, name)
+            _check_number(name, value, f"a whole number >= {least}", isinstance(value, int) and value >= least)
+        _check_number("t_max", self.t_max, "a whole number >= 2", isinstance(self.t_max, int) and self.t_max >= 2)
+        _check_number("t_init", self.t_init, f"at most t_max ({self.t_max})", self.t_init <= self.t_max)
+        _check_number("mask_prob", self.mask_prob, "in [0, 1)", _finite(self.mask_prob) and 0 <= self.mask_prob < 1)
+        if (self.masking == "none") != (self.mask_prob == 0):
+            raise ConfigError(
+                f"mask_prob must be 0 with masking 'none' and above 0 otherwise, "
+                f"got masking {self.masking!r} with mask_prob {self.mask_prob!r}"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Protocol(_Config):
+    """Named choices where paper, released code and we differ (each default: the paper's, or ours where it is silent)."""
+
+    label_order: Literal["clinical", "alphabetical"] = "clinical"
+    """Order of ordinal labels in the quadratic weighted kappa."""
+    mse_scale: Literal["none", "released"] = "none"
+    """Whether target and expected bin are scaled by ((T-1)/2, sqrt((T^2-1)/12)) before squaring."""
+    unseen_category: Literal["own", "zero"] = "own"
+    """Code of a category never seen in train: the cardinality, or 0."""
+    bin_cap: Literal["best", "none"] = "best"
+    """Splits past T_max: keep the best-scoring ones, or keep none of that feature's."""
+    pretrain_schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate over all pretraining steps."""
+    probe_schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate over all probe steps."""
+    decoder_depth: Literal["one", "encoder"] = "one"
+    """Hidden blocks of the decoder: one, or as many as the encoder has."""
+    plateau_scale: Literal["none", "weights"] = "none"
+    """Plateau metric: the feature's loss, or that loss over w_sord + w_mse + w_var."""
+
+    def __post_init__(self) -> None:
+        self._check_choices()
+
+    @classmethod
+    def named(cls, name: str) -> Protocol:
+        """The protocol called ``"paper"`` or ``"released"``.  Raises ConfigError for any other name."""
+        if name == "paper":
+            return cls()
+        if name == "released":
+            return cls(label_order="alphabetical", mse_scale="released", unseen_category="zero", bin_cap="none")
+        raise ConfigError(f"protocol must be one of paper, released, got {name!r}{nearest(name, ('paper', 'released'))}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget(_Config):
+    """How long a replica trains and how often it is probed."""
+
+    epochs: int = 1000
+    """Pretraining epochs."""
+    probe_epochs: int = 100
+    """Epochs of each linear probe."""
+    probes: int = 5
+    """Linear probes per replica; the replica's score is their mean."""
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "probe_epochs", "probes"):
+            value = getattr(self, name)
+            _check_number(name, value, "a whole number >= 1", isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+
+
+@dataclass(frozen=True)
+class Seeds:
+    """Which seed feeds which named streams of one replica."""
+
+    split: int
+    pretrain: int
+    probe: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Replica:
+    """One trained model: a point, a seed, and everything else that decides its number."""
+
+    dataset: str
+    """Key of the data set's card."""
+    fingerprint: str
+    """Fingerprint of the parsed table."""
+    architecture: Architecture
+    hyperparameters: Hyperparameters
+    seed: int
+    seeds_vary: SeedsVary = "pretrain"
+    """What the seed changes: pretraining and probes, probes only, or the split as well."""
+    protocol: Protocol = field(default_factory=Protocol)
+    budget: Budget = field(default_factory=Budget)
+
+    def __post_init__(self) -> None:
+        _check_number("seed", self.seed, "a whole number >= 0", isinstance(self.seed, int) and self.seed >= 0)
+        if self.seeds_vary not in get_args(SeedsVary):
+            raise ConfigError(f"seeds_vary must be one of {', '.join(get_args(SeedsVary))}, got {self.seeds_vary!r}")
+
+    @property
+    def seeds(self) -> Seeds:
+        """Seeds of split, pretraining and probe (method: "Splits, seeds")."""
+        return Seeds(
+            split=SPLIT_SEED + (self.seed if self.seeds_vary == "split" else 0),
+            pretrain=0 if self.seeds_vary == "probe" else self.seed,
+            probe=self.seed,
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """Everything that decides the number, as plain JSON.  Paths, hosts, packing and devices take no part."""
+        return {
+            "method_version": METHOD_VERSION,
+            "dataset": self.dataset,
+            "fingerprint": self.fingerprint,
+            "architecture": self.architecture.to_dict(),
+            "hyperparameters": self.hyperparameters.to_dict(),
+            "protocol": self.protocol.to_dict(),
+            "budget": self.budget.to_dict(),
+            "seed": self.seed,
+            "seeds_vary": self.seeds_vary,
+        }
+
+    @property
+    def id(self) -> str:
+        """First 24 hex digits of the SHA-256 of the canonical JSON of :meth:`identity`."""
+        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"), allow_nan=False)
+        return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+    @classmethod
+    def from_identity(cls, values: Mapping[str, Any]) -> Replica:
+        """Rebuild from :meth:`identity`.  Raises ConfigError on unknown keys or another method version."""
+        values = dict(values)
+        version = values.pop("method_version", None)
+        if version != METHOD_VERSION:
+            raise ConfigError(f"method_version must be {METHOD_VERSION}, got {version!r}")
+        parts = {
+            "architecture": Architecture,
+            "hyperparameters": Hyperparameters,
+            "protocol": Protocol,
+            "budget": Budget,
+        }
+        known = [f.name for f in fields(cls)]
+        for key in values:
+            if key not in known:
+                raise ConfigError(f"unknown key {key!r} for Replica{nearest(key, known)} (known: {', '.join(known)})")
+        return cls(**{k: parts[k].from_dict(v) if k in parts else v for k, v in values.items()})  # type: ignore[attr-defined]

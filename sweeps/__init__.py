@@ -1,0 +1,1 @@
+"""Hyperparameter sweeps a person runs."""

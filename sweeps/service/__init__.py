@@ -1,0 +1,1 @@
+"""Options, plan, launch, results, tracking, statistics, tables and figures of a sweep."""
