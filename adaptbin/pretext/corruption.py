@@ -1,0 +1,17 @@
+"""Masking of the autoencoder's input (method, Sec. 1): each entry with probability p_m, from numbers drawn elsewhere."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def corrupt(inputs: Tensor, uniform: Tensor, source: Tensor, mask_prob: Tensor, takes_row: Tensor) -> Tensor:
+    """Corrupted inputs of every replica.
+
+    inputs [S or R, N, F] in epoch order, F = D + C columns; uniform, source: the epoch's
+    :class:`~adaptbin.replicas.streams.MaskDraws` with a leading axis like that of inputs; mask_prob [R] (0 = no
+    masking); takes_row [R] bool (True: "random", False: "constant", which sets 0, category code 0) -> [R, N, F].
+    """
+    replacement = torch.where(takes_row[:, None, None], inputs.gather(1, source), inputs.new_zeros(()))
+    return torch.where(uniform < mask_prob[:, None, None], replacement, inputs)

@@ -1,0 +1,97 @@
+"""AdamW and gradient clipping, each replica by itself."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.optim.adamw import adamw
+
+from adaptbin.replicas.parameters import ParameterBank
+
+
+def clip_per_replica_(gradients: Tensor, max_norm: float) -> None:
+    """Scale each replica's gradient to an L2 norm of at most ``max_norm``, in place.  gradients [R, P].
+
+    One norm over the whole pack would let one replica throttle the others.
+    """
+    factor = (max_norm / (torch.linalg.vector_norm(gradients, dim=1) + 1e-6)).clamp_(max=1.0)
+    # On a CPU reading the flags costs nothing and nearly always saves a pass over all gradients.
+    if gradients.device.type != "cpu" or bool((factor < 1.0).any()):
+        gradients.mul_(factor[:, None])
+
+
+class ReplicaAdamW:
+    """AdamW (Loshchilov & Hutter, arXiv 1711.05101) with a step size and decay per replica and one global step count.
+
+    learning_rate, weight_decay: one number per replica.
+    """
+
+    def __init__(
+        self,
+        bank: ParameterBank,
+        learning_rate: Sequence[float],
+        weight_decay: Sequence[float],
+        *,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+    ) -> None:
+        self.learning_rate = tuple(learning_rate)
+        self.weight_decay = tuple(weight_decay)
+        self.betas = betas
+        self.eps = eps
+        self.step_count = 0
+        self.alive = [True] * len(self.learning_rate)
+        self.attach(bank, bank.values.shape[1])
+
+    def attach(self, bank: ParameterBank, length: int) -> None:
+        """Update the first ``length`` parameters of ``bank`` from now on; moments and step count go on."""
+        self._bank = bank
+        self._length = length
+        groups: dict[tuple[float, float], list[int]] = {}
+        for r, key in enumerate(zip(self.learning_rate, self.weight_decay, strict=True)):
+            if self.alive[r]:
+                groups.setdefault(key, []).append(r)
+        # torch takes one step size per call, so replicas that share theirs go together: one call in most packs.
+        self._groups = [
+            (rate, decay, tuple([buffer[r, :length] for r in members] for buffer in bank.buffers()))
+            for (rate, decay), members in groups.items()
+        ]
+        self._steps = [torch.tensor(float(self.step_count), device=bank.device) for _ in self.learning_rate]
+
+    def freeze(self, replicas: Sequence[int]) -> None:
+        """Leave these replicas as they are from now on (they diverged)."""
+        for r in replicas:
+            self.alive[r] = False
+        self.attach(self._bank, self._length)
+
+    def step(self, factor: float = 1.0) -> None:
+        """One update of every living replica; ``factor`` scales all step sizes (a schedule)."""
+        used = 0
+        for rate, decay, (values, gradients, first, second) in self._groups:
+            steps = self._steps[used : used + len(values)]
+            used += len(values)
+            adamw(
+                values,
+                gradients,
+                first,
+                second,
+                [],
+                steps,
+                fused=True,
+                amsgrad=False,
+                beta1=self.betas[0],
+                beta2=self.betas[1],
+                lr=rate * factor,
+                weight_decay=decay,
+                eps=self.eps,
+                maximize=False,
+            )
+        self.step_count += 1
+
+
+def schedule_factor(kind: str, step: int, total: int) -> float:
+    """Share of the base step size at ``step`` (from 0) of ``total``: 1 for "constant"; "cosine" falls to 0."""
+    return 1.0 if kind == "constant" else 0.5 * (1.0 + math.cos(math.pi * step / total))

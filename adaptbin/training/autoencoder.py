@@ -1,0 +1,129 @@
+"""The autoencoder of R replicas: encoder, decoder and heads over one parameter bank, with the HORD loss on top."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from adaptbin.config import Architecture, Protocol
+from adaptbin.encoders.mlp import mlp_decoder, mlp_encoder
+from adaptbin.pretext.hord import DEAD_LOGIT, BinContext, HordWeights, HordWorkspace, cross_entropy_, hord_
+from adaptbin.replicas.heads import GrowingHeads
+from adaptbin.replicas.parameters import ParameterBank
+from adaptbin.replicas.streams import stream
+
+
+class Autoencoder:
+    """R stacked autoencoders with C categorical and D numerical heads (method, Sec. 1).
+
+    The numerical heads are as wide as the widest live feature of the stack (K slots) and grow with it.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        cardinalities: Sequence[int],
+        n_numerical: int,
+        architecture: Architecture,
+        protocol: Protocol,
+        seeds: Sequence[int],
+        device: torch.device,
+    ) -> None:
+        self.seeds = tuple(seeds)
+        self.device = device
+        self.mse_scale = protocol.mse_scale
+        self.n_categorical, self.n_numerical = len(cardinalities), n_numerical
+        self.levels = max(cardinalities, default=0)
+        self.encoder = mlp_encoder(n_inputs, architecture)
+        self.decoder = mlp_decoder(architecture, protocol)
+        self.heads = GrowingHeads(architecture.width, self.levels * self.n_categorical, n_numerical)
+        code = torch.arange(self.levels, device=device)[:, None]
+        # A column with fewer levels than the widest one has dead rows, like a feature with fewer bins.
+        self._dead_codes = (code >= torch.tensor(list(cardinalities), device=device)).flatten()
+        self.bank = ParameterBank(self._shapes(0), len(self.seeds), device)
+        self._initialise_body()
+        self.heads.initialise(self.bank, self.seeds, 0, 0)
+        self._workspaces: dict[int, HordWorkspace] = {}
+        self._context: BinContext | None = None
+
+    def _shapes(self, capacity: int) -> dict[str, tuple[int, ...]]:
+        return self.encoder.shapes() | self.decoder.shapes() | self.heads.shapes(capacity)
+
+    def _initialise_body(self) -> None:
+        for part in (self.encoder, self.decoder):
+            generators = {seed: stream(seed, "init", part.name) for seed in self.seeds}
+            part.initialise(self.bank, [generators[seed] for seed in self.seeds])
+
+    def reserve(self, capacity: int, decay_of_past_steps: Callable[[Tensor], None] | None = None) -> None:
+        """Widen the heads to ``capacity`` slots; the new ones are drawn from the init streams.
+
+        ``decay_of_past_steps`` is called with the new rows of the values, so that weight decay catches up.
+        """
+        held = self.heads.capacity
+        if capacity <= held:
+            return
+        self.bank = self.bank.widened(self._shapes(capacity))
+        self.heads.capacity = capacity
+        self.heads.initialise(self.bank, self.seeds, held, capacity)
+        if decay_of_past_steps is not None:
+            begin = self.heads.rows(held)
+            decay_of_past_steps(self.bank.view("heads.weight")[:, begin:])
+            decay_of_past_steps(self.bank.view("heads.bias")[:, begin:])
+
+    def set_bins(self, count: Tensor, slots: int, weights: HordWeights) -> None:
+        """Use ``slots`` head slots, of which ``count`` [R, D] are live per feature; capacity must suffice."""
+        self.heads.bind(self.bank, self.heads.capacity, slots)
+        self.encoder.bind(self.bank)
+        self.decoder.bind(self.bank)
+        self._weights = weights
+        replicas = len(self.seeds)
+        dead_bins = torch.arange(slots, device=self.device)[:, None] >= count[:, None]
+        self._dead = torch.cat([self._dead_codes.expand(replicas, -1), dead_bins.reshape(replicas, -1)], 1)
+        if self.n_numerical:
+            self._context = BinContext.of(count, slots, weights, self.mse_scale)
+        self._workspaces = {}
+
+    @property
+    def live_length(self) -> int:
+        """Length of the parameter prefix in use."""
+        return self.bank.live_length(self.heads.rows(self.heads.slots))
+
+    def gradients_(
+        self, x: Tensor, kept: Sequence[Tensor] | None, codes: Tensor, bins: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """One forward and backward pass; gradients land in the bank.
+
+        x [R, B, D + C] corrupted inputs; kept: per hidden block [R or 1, B, H] of 0/1 (None: no dropout);
+        codes [R, C, B] int64; bins [R, D, B] float32 -> total loss [R] and L_num per feature [R, D].
+        """
+        blocks = self.encoder.hidden
+        embedding = self.encoder.forward(x, None if kept is None else kept[:blocks])
+        hidden = self.decoder.forward(embedding, None if kept is None else kept[blocks:])
+        logits = self.heads.forward(hidden, self._dead, DEAD_LOGIT)
+        replicas, batch = x.shape[0], x.shape[1]
+        columns = self.n_categorical + self.n_numerical
+        # --- total = C/(C+D) mean_c L_cat + D/(C+D) mean_n L_num: every column weighs 1/(C+D)
+        scale = 1.0 / (columns * batch)
+        total = x.new_zeros(replicas)
+        feature_loss = x.new_zeros(replicas, 0)
+        if self.n_categorical:
+            part = logits[:, : self.heads.fixed].view(replicas, self.levels, self.n_categorical, batch)
+            total = total + cross_entropy_(part, codes, scale).sum(1)
+        if self.n_numerical and self._context is not None:
+            part = logits[:, self.heads.fixed :].view(replicas, self.heads.slots, self.n_numerical, batch)
+            feature_loss = hord_(part, bins, self._context, self._weights, scale, self._workspace(batch))
+            total = total + feature_loss.sum(1)
+        # --- end total
+        gradient = self.decoder.backward(self.heads.backward(), input_gradient=True)
+        assert gradient is not None
+        self.encoder.backward(gradient, input_gradient=False)
+        return total / columns, feature_loss
+
+    def _workspace(self, batch: int) -> HordWorkspace:
+        if batch not in self._workspaces:
+            self._workspaces[batch] = HordWorkspace(
+                len(self.seeds), self.heads.slots, self.n_numerical, batch, self.device
+            )
+        return self._workspaces[batch]

@@ -1,0 +1,223 @@
+"""What the sensitivity figure says in words: its caption, the key of its marks, and how a run departs from the paper's.
+
+All of it is read from the tables, so words and marks cannot disagree.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import fields
+
+import pandas as pd
+
+from adaptbin.config import Budget, Hyperparameters, Protocol
+from adaptbin.metrics import Metric, get_metric
+from sweeps.service import stats
+from sweeps.service.contrasts import LEVEL
+from sweeps.service.points import Study
+from sweeps.service.tables import finished_scores, rows_of
+
+PAPER_SEEDS = 10
+
+DOTS_UP_TO = 4
+"""Data sets in one figure up to which single seeds are drawn; more would hide the means."""
+
+TEST_NAMES = {
+    "wilcoxon": "exact two-sided Wilcoxon signed-rank test",
+    "t": "two-sided paired t test",
+    "corrected_t": "two-sided corrected resampled t test (variance times 1/n + n_test/n_train)",
+}
+
+_VARIES = {
+    "pretrain": "the seed changes initial weights, batch order, dropout, corruption and probes; the split is fixed",
+    "probe": "the seed changes the probes only; all share one pretraining and one split",
+    "split": "the seed changes the split, the pretraining and the probes",
+}
+
+
+def protocol_notes(study: Study) -> tuple[str, ...]:
+    """How a study departs from the paper's protocol, one sentence each; empty when it does not."""
+    notes = []
+    paper = Budget()
+    amounts = [
+        (len(study.seeds), PAPER_SEEDS, "seed"),
+        (study.budget.epochs, paper.epochs, "pretraining epoch"),
+        (study.budget.probe_epochs, paper.probe_epochs, "probe epoch"),
+        (study.budget.probes, paper.probes, "probe"),
+    ]
+    changed = [f"{got} {what}{'' if got == 1 else 's'} (full: {full})" for got, full, what in amounts if got != full]
+    if changed:
+        reduced = any(got < full for got, full, _ in amounts)
+        notes.append(f"{'Reduced' if reduced else 'Changed'} protocol: {', '.join(changed)}")
+    if study.seeds_vary != "pretrain":
+        notes.append({"probe": "Seeds vary the probes only", "split": "Seeds vary the split too"}[study.seeds_vary])
+    for title, got, usual in (
+        ("Departures", study.protocol, Protocol()),
+        ("Default point", study.default, Hyperparameters()),
+    ):
+        differing = [
+            f"{field.name} {getattr(got, field.name)}"
+            for field in fields(got)
+            if getattr(got, field.name) != getattr(usual, field.name)
+        ]
+        if differing:
+            notes.append(f"{title}: {', '.join(differing)}")
+    return tuple(notes)
+
+
+def reachable_stars(significance: pd.DataFrame) -> list[str]:
+    """Star marks that at least one of these tests could earn, fewest stars first."""
+    floor = significance.loc[significance["test"] != "none", "p_floor_holm"].min()
+    return [mark for level, mark in reversed(stats.STARS) if floor <= level]
+
+
+def mark_key(significance: pd.DataFrame) -> str:
+    """One line that explains the marks of these contrasts; names only the stars that can be reached."""
+    tested = significance[significance["test"] != "none"]
+    if tested.empty:
+        reasons = significance["note"].unique()
+        return f"No marks: {reasons[0].split(';')[0].removeprefix('no test: ')}." if len(reasons) else ""
+    levels = {mark: level for level, mark in stats.STARS}
+    stars = reachable_stars(tested)
+    parts = [f"{mark} p ≤ {levels[mark]:g}" for mark in stars]
+    if stars:
+        parts[-1] += " (vs default, Holm within panel)"
+    else:
+        parts.append(f"no difference can be significant (least adjusted p {tested['p_floor_holm'].min():.3g})")
+    if tested["p_tost"].notna().any():
+        parts.append(f"{stats.EQUIVALENT_MARK} equivalent within {margin_text(tested)}")
+    if (tested["mark"] == stats.IDENTICAL_MARK).any():
+        parts.append(f"{stats.IDENTICAL_MARK} identical scores")
+    if (significance["n_diverged"] > 0).any():
+        parts.append("† pairs with a diverged replica")
+    return "; ".join(parts) + "."
+
+
+def margin_text(significance: pd.DataFrame) -> str:
+    """The equivalence margins of these contrasts, in words."""
+    metrics = [get_metric(name) for name in significance["metric"].unique()]
+    kinds = {"±0.02 sd of the train target" if metric.in_target_units else "±0.01" for metric in metrics}
+    return " or ".join(sorted(kinds, reverse=True))
+
+
+def axis_metric(metric: Metric) -> str:
+    """Name and direction of a metric, as axis label."""
+    return f"{metric.label} ({'higher' if metric.higher_is_better else 'lower'} is better)"
+
+
+def caption_text(
+    points: pd.DataFrame,
+    significance: pd.DataFrame,
+    replicas: pd.DataFrame,
+    study: Study,
+    titles: Mapping[str, str] | None = None,
+) -> str:
+    """The caption as plain text, one paragraph on the figure and one line per data set.
+
+    titles: how to name the data sets, by key.
+    """
+    titles = titles or {}
+    datasets = [dataset for dataset in study.datasets if dataset in set(replicas["dataset"])]
+    named = ", ".join(titles.get(dataset, dataset) for dataset in datasets)
+    defaults = ", ".join(f"{panel.key} {getattr(study.default, panel.field):g}" for panel in study.panels)
+    several = len(study.panels) > 1
+    text = [
+        f"Sensitivity of {named} to {', '.join(panel.key for panel in study.panels)}.",
+        f"{'Each panel moves one of them' if several else 'One hyperparameter moves'}; everything else stays at the "
+        f"default ({defaults}; bold tick).",
+        _drawn(len(datasets), study),
+        *_testing(significance, study),
+    ]
+    lines = [
+        _dataset_line(dataset, titles.get(dataset, dataset), points, significance, replicas) for dataset in datasets
+    ]
+    notes = [f"{note}." for note in protocol_notes(study)]
+    return "\n".join([" ".join(text), *lines, *notes]) + "\n"
+
+
+def _drawn(n_datasets: int, study: Study) -> str:
+    probes = f"each the mean of {study.budget.probes} linear probes" if study.budget.probes > 1 else "one probe each"
+    unit = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({probes}; {_VARIES[study.seeds_vary]})"
+    corrected = ", corrected for shared rows between splits" if study.seeds_vary == "split" else ""
+    single = len(study.seeds) == 1
+    if n_datasets == 1:
+        bars = (
+            "" if single else f"bars: 95 % t intervals over seeds, not adjusted{corrected}; small dots: single seeds; "
+        )
+        band = "dashed line: the default" if single else "grey band: the interval of the default"
+        return f"Markers: mean test score over {unit}; {bars}{band}."
+    bars = "" if single else f"bars: 95 % t intervals of the mean paired difference, not adjusted{corrected}; "
+    dots = "" if single or n_datasets > DOTS_UP_TO else "small dots: single seeds; "
+    return (
+        f"Markers: mean difference of the test score to the default of the same seed, over {unit}, signed so that up "
+        f"is better, RMSE and MAE in sd of the train target; {bars}{dots}grey: the equivalence margin."
+    )
+
+
+def _testing(significance: pd.DataFrame, study: Study) -> list[str]:
+    tested = significance[significance["test"] != "none"]
+    if tested.empty:
+        reasons = " / ".join(dict.fromkeys(note.removeprefix("no test: ") for note in significance["note"]))
+        return [f"No test was run and no mark is drawn: {reasons}." if reasons else ""]
+    tests = " / ".join(TEST_NAMES[name] for name in tested["test"].unique())
+    sizes = " or ".join(str(size) for size in sorted(tested["family"].unique()))
+    wholes = " or ".join(str(size) for size in sorted(tested["figure_family"].unique()))
+    return [
+        f"Marks: {tests} of point against default, paired by seed, Holm over the {sizes} contrasts of a panel of one "
+        f"data set (over all {wholes} contrasts of a data set: column p_holm_figure of significance.csv).",
+        mark_key(significance)[:1].upper() + mark_key(significance)[1:],
+        "Equivalence: two one-sided paired t tests (90 % interval inside the margin), Holm within panel. No mark means "
+        "undecided, not robust.",
+        "Each seed has its own split."
+        if study.seeds_vary == "split"
+        else "Everything is conditional on the split: the test rows are the same for all seeds, and their own sampling "
+        "error, given below, is in no bar and no p.",
+    ]
+
+
+def _dataset_line(
+    dataset: str, title: str, points: pd.DataFrame, significance: pd.DataFrame, replicas: pd.DataFrame
+) -> str:
+    of_dataset = rows_of(replicas, dataset)
+    contrasts = rows_of(significance, dataset)
+    tested = contrasts[contrasts["test"] != "none"]
+    metric = get_metric(of_dataset["metric"].iloc[0])
+    default = of_dataset[of_dataset["is_default"]].drop_duplicates("seed")
+    sizes = sorted(of_dataset["n_test"].unique())
+    parts = [
+        axis_metric(metric)
+        + (", exploratory: not the primary metric" if (of_dataset["role"] == "exploratory").any() else ""),
+        f"n_test = {sizes[0]}" if len(sizes) == 1 else f"n_test = {sizes[0]} to {sizes[-1]}",
+    ]
+    scores, errors = finished_scores(default), default["bootstrap_se"].dropna()
+    if len(scores):
+        parts.append(f"default {scores.mean():.4f}")
+    if len(errors):
+        parts.append(f"its bootstrap SE over test rows {errors.mean():.3f}")
+    if len(tested):
+        pairs = sorted(tested["n"].unique())
+        parts.append(f"n = {pairs[0]} pairs" if len(pairs) == 1 else f"n = {pairs[0]} to {pairs[-1]} pairs")
+        parts.append(_floor_text(tested))
+        parts.append(f"margin ±{tested['margin'].iloc[0]:.3g}")
+        out = int(tested["margin_out_of_reach"].sum())
+        if out:
+            parts.append(f"margin out of reach in {out} of {len(tested)} contrasts")
+        detectable = tested["detectable"].median()
+        if not math.isnan(detectable):
+            parts.append(f"detectable at 80 % power {detectable:.3g} (median of contrasts)")
+    untested = contrasts.loc[contrasts["test"] == "none", "note"]
+    if len(tested) and len(untested):
+        parts.append(f"{len(untested)} contrasts without a test ({untested.iloc[0].removeprefix('no test: ')})")
+    diverged = of_dataset[of_dataset["status"] == "diverged"]["id"].nunique()
+    parts.append(f"{diverged} of {of_dataset['id'].nunique()} replicas diverged" if diverged else "none diverged")
+    return f"{title}: {'; '.join(parts)}."
+
+
+def _floor_text(tested: pd.DataFrame) -> str:
+    raw, adjusted = tested["p_floor"].min(), tested["p_floor_holm"].min()
+    if raw == 0:
+        return "no floor on p"
+    stars = reachable_stars(tested)
+    most = f"at most {stars[-1]}" if adjusted <= LEVEL else "no star can be reached"
+    return f"least possible p {raw:.3g}, adjusted {adjusted:.3g}: {most}"

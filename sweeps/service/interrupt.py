@@ -1,0 +1,57 @@
+"""Ctrl-C and SIGTERM as a request to stop: noted once, acted on at a safe place."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Interrupted(Exception):
+    """Raised at a safe place after a request to stop."""
+
+
+class Interruption:
+    """Whether, and by which signal, this process was asked to stop."""
+
+    def __init__(self) -> None:
+        self.signum: int | None = None
+        self._previous: dict[signal.Signals, Any] = {}
+
+    def arm(self) -> None:
+        """Install the handlers; again, after a library replaced them."""
+        if threading.current_thread() is not threading.main_thread():
+            return  # only the main thread may install handlers, and only it would be interrupted
+        for number in SIGNALS:
+            current = signal.signal(number, self._note)
+            self._previous.setdefault(number, current)
+
+    def disarm(self) -> None:
+        """Put back the handlers that were there before :meth:`arm`."""
+        while self._previous:
+            signal.signal(*self._previous.popitem())
+
+    def check(self) -> None:
+        """Raise :class:`Interrupted` when asked to stop."""
+        if self.signum is not None:
+            raise Interrupted(signal.Signals(self.signum).name)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self.signum = number
+        self.disarm()  # a second signal acts at once, as it always does
+
+
+@contextmanager
+def noting_signals() -> Iterator[Interruption]:
+    """Note the first SIGINT or SIGTERM instead of dying from it."""
+    interruption = Interruption()
+    interruption.arm()
+    try:
+        yield interruption
+    finally:
+        interruption.disarm()

@@ -1,0 +1,295 @@
+"""Training of packs on Ray: one pack is one Tune trial.
+
+The only importer of Ray.  Ray starts when there is something to train and not before; results travel back as reports,
+and one thread of the driver hands them on, so that a slow disk never holds up the trials.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import tempfile
+import zlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from adaptbin.errors import ResourceError
+from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
+from sweeps.service.local import local_fit, local_gpus
+from sweeps.service.manifest import available_cores, git_state
+from sweeps.service.plan import Pack, Resources
+from sweeps.service.work import Job, Listener, Train, describe, first_line, forget, threads, train_one
+from sweeps.service.writer import Writer
+
+MAX_FAILURES = 3
+"""How often the worker of one pack may die before the pack is cut in half."""
+
+_ENVIRONMENT = {
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON or TensorBoard files per trial
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours stops at a safe place, for SIGTERM too
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_DEDUP_LOGS": "0",
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default; unset, each worker warns of it
+}
+
+_LOCAL_ENVIRONMENT = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # every listener on loopback
+    "RAY_memory_monitor_refresh_ms": "0",  # its kill would end the whole run, whatever max_failures says
+}
+
+
+class RayRunner:
+    """Packs as trials of Ray Tune: on this machine, or on the cluster at ``address``."""
+
+    def __init__(self, address: str | None = None, *, train: Train | None = None) -> None:
+        self._address = address
+        self._train = train
+
+    def at_once(self, resources: Resources) -> int:
+        """Count over live nodes, each by itself: a pack cannot span two.  Without an address Ray is not started."""
+        if self._address is None:
+            return local_fit(resources)
+        ray = _import_ray(local=False)
+        self._connect(ray)
+        nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        at_once = sum(resources.fit(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes)
+        if at_once < 1:
+            sizes = ", ".join(f"{node.get('CPU', 0):g} cores with {node.get('GPU', 0):g} GPUs" for node in nodes)
+            raise ResourceError(
+                f"a pack must fit on one node, got {resources} per pack for a cluster of {sizes or 'no live node'}"
+            )
+        return at_once
+
+    def run(self, job: Job, listener: Listener) -> int | None:
+        """See :class:`Runner`.
+
+        A pack whose worker dies is started again from its checkpoint; one whose worker keeps dying is cut in half.
+        """
+        ray = _import_ray(local=self._address is None)
+        temporary = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp" if Path("/tmp").is_dir() else None))
+        try:
+            with noting_signals() as interruption:
+                if self._address is None:
+                    _start(ray, job, temporary)
+                else:
+                    self._connect(ray)
+                interruption.arm()  # ray.init installs a handler of its own for SIGTERM
+                self._train_all(ray, job, listener, interruption, temporary)
+                return interruption.signum
+        finally:
+            ray.shutdown()
+            shutil.rmtree(temporary, ignore_errors=True)
+
+    def _connect(self, ray: Any) -> None:
+        if not ray.is_initialized():
+            try:
+                ray.init(address=self._address, log_to_driver=False, logging_level=logging.ERROR)
+            except (ConnectionError, ValueError, RuntimeError) as error:
+                raise ResourceError(f"no Ray cluster answers at {self._address!r}: {first_line(error)}") from error
+
+    def _train_all(self, ray: Any, job: Job, listener: Listener, interruption: Interruption, temporary: Path) -> None:
+        shared = {
+            "tables": {key: ray.put(table) for key, table in job.tables.items()},
+            "settings": {
+                "device": job.device,
+                "threads": threads(job.resources),
+                "checkpoints": self._checkpoints(job),
+                "forget": self._address is not None,
+                "git": git_state(),
+                "train": self._train,
+            },
+        }
+        packs = list(job.packs)
+        lives: dict[str, int] = {}
+        while packs:
+            attempt = _Attempt(packs, listener, interruption, job.checkpoints)
+            try:
+                attempt.fit(shared, job.resources, temporary)
+            except Interrupted:
+                return
+            packs = attempt.waiting
+            for pack, reason in attempt.broken:
+                lives[pack.key] = lives.get(pack.key, 0) + 1
+                if len(pack.replicas) > 1:
+                    listener.retried(pack, f"{reason}; goes on in two halves")
+                    forget(job.checkpoints, pack.key)
+                    packs.extend(pack.halves())
+                elif lives[pack.key] < MAX_FAILURES:
+                    listener.retried(pack, reason)
+                    packs.append(pack)
+                else:
+                    listener.failed(pack, reason)
+
+    def _checkpoints(self, job: Job) -> Path | None:
+        """On one machine the output's folder; on a cluster, whose nodes may share no disk, one on each node."""
+        if job.checkpoints is None or self._address is None:
+            return job.checkpoints
+        return Path(tempfile.gettempdir()) / f"adaptbin-checkpoints-{os.getuid()}"
+
+
+class _Attempt:
+    """One ``Tuner.fit`` over some packs, and what became of each."""
+
+    def __init__(
+        self, packs: list[Pack], listener: Listener, interruption: Interruption, checkpoints: Path | None
+    ) -> None:
+        self._packs = packs
+        self._listener = listener
+        self._interruption = interruption
+        self._checkpoints = checkpoints
+        self._open = dict(enumerate(packs))
+        self._begun: set[int] = set()
+        self._broken: dict[int, str] = {}
+
+    @property
+    def broken(self) -> list[tuple[Pack, str]]:
+        """Packs whose workers died or ran out of memory, with the reason."""
+        return [(self._packs[index], reason) for index, reason in self._broken.items()]
+
+    @property
+    def waiting(self) -> list[Pack]:
+        """Packs that never started, because the run broke before their turn."""
+        return list(self._open.values())
+
+    def fit(self, shared: Mapping[str, Any], resources: Resources, folder: Path) -> None:
+        """Train.  Raises Interrupted after a signal, and whatever the listener raised."""
+        from ray import tune
+
+        trial = tune.with_parameters(_trial, packs=self._packs, **shared)
+        with Writer() as self._writer:
+            tuner = tune.Tuner(
+                tune.with_resources(trial, {"cpu": resources.cpus, "gpu": resources.gpus}),
+                param_space={"pack": tune.grid_search(list(range(len(self._packs))))},
+                tune_config=tune.TuneConfig(reuse_actors=True),
+                run_config=tune.RunConfig(
+                    name="packs",
+                    storage_path=str(folder / "tune"),
+                    failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+                    callbacks=[_callback(self)],
+                    verbose=0,
+                ),
+            )
+            try:
+                tuner.fit()
+            except RuntimeError as error:
+                # A cluster's memory monitor ends the whole fit: the packs that were running are the suspects.
+                for index in self._begun & self._open.keys():
+                    self.broke(index, first_line(error))
+                if not self._broken:
+                    raise
+        self._interruption.check()
+
+    def step(self) -> None:
+        """Called several times a second, in the main thread, at a place where the run may be ended."""
+        self._interruption.check()
+        self._writer.check()
+
+    def result(self, index: int, report: Mapping[str, Any]) -> None:
+        """Take one report of a trial."""
+        pack = self._packs[index]
+        match report["event"]:
+            case "progress":
+                self._begun.add(index)
+                self._writer.post(self._listener.progress, pack, report["progress"])
+            case "finished" if self._open.pop(index, None):
+                self._writer.post(self._store, pack, report["records"])
+            case "failed" if self._open.pop(index, None):
+                self._writer.post(self._listener.failed, pack, report["reason"])
+            case "memory":
+                self.broke(index, report["reason"])
+
+    def recovered(self, index: int) -> None:
+        """A worker died and its trial was queued again."""
+        self._writer.post(self._listener.retried, self._packs[index], "its worker died; goes on from its checkpoint")
+
+    def broke(self, index: int, reason: str) -> None:
+        """A pack cannot be finished as it is.  One that never got to training would not get there in halves either."""
+        if self._open.pop(index, None) is None:
+            return
+        if index in self._begun:
+            self._broken[index] = reason
+        else:
+            self._writer.post(self._listener.failed, self._packs[index], reason)
+
+    def _store(self, pack: Pack, records: Any) -> None:
+        self._listener.finished(pack, json.loads(zlib.decompress(records.tobytes())))
+        forget(self._checkpoints, pack.key)
+
+
+def _callback(attempt: _Attempt) -> Any:
+    """The attempt as a Tune callback."""
+    from ray import tune
+
+    class Forward(tune.Callback):  # type: ignore[misc]  # Ray is untyped
+        def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
+            attempt.step()
+
+        def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
+            attempt.result(trial.config["pack"], result)
+
+        def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            attempt.recovered(trial.config["pack"])
+
+        def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
+            attempt.broke(trial.config["pack"], first_line(trial.get_error() or "its worker died"))
+
+    return Forward()
+
+
+def _trial(config: Mapping[str, Any], *, packs: Sequence[Pack], tables: Mapping[Any, Any], settings: Any) -> None:
+    """One trial, in a Ray worker: train a pack and report its records."""
+    import numpy
+    import ray
+    from ray import tune
+
+    pack = packs[config["pack"]]
+    settings = dict(settings)
+    forget_here = settings.pop("forget")
+    try:
+        records = train_one(
+            pack,
+            ray.get(tables[pack.table_key]),
+            progress=lambda state: tune.report({"event": "progress", "progress": state}),
+            **settings,
+        )
+    except Exception as error:  # an error of the training would only be repeated by a retry
+        event = "memory" if isinstance(error, MemoryError) or "out of memory" in str(error).lower() else "failed"
+        tune.report({"event": event, "reason": describe(error)})
+        return
+    # Bytes of an array travel ten times faster than a nested dictionary, and the driver decodes them off its loop.
+    packed = numpy.frombuffer(zlib.compress(json.dumps(records, allow_nan=False).encode(), 1), dtype=numpy.uint8)
+    tune.report({"event": "finished", "records": packed})
+    if forget_here:
+        forget(settings["checkpoints"], pack.key)
+    tune.report({"event": "over"})  # the last report stays in the experiment's state: a small one
+
+
+def _import_ray(*, local: bool) -> Any:
+    """Import Ray quietly; on one machine with all its listeners on loopback."""
+    for name, value in {**_ENVIRONMENT, **(_LOCAL_ENVIRONMENT if local else {})}.items():
+        os.environ.setdefault(name, value)
+    import ray
+
+    logging.getLogger("ray").setLevel(logging.ERROR)
+    return ray
+
+
+def _start(ray: Any, job: Job, temporary: Path) -> None:
+    size = sum(
+        tensor.nbytes for table in job.tables.values() for tensor in vars(table).values() if hasattr(tensor, "nbytes")
+    )
+    ray.init(
+        address="local",
+        num_cpus=available_cores(),
+        num_gpus=local_gpus() if job.resources.gpus else 0,
+        object_store_memory=256 * 2**20 + 4 * size,  # tables and a few megabytes of results; not Ray's 30 % of memory
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        _temp_dir=str(temporary),  # short, because sockets lie below it, and ours to remove
+    )

@@ -1,0 +1,128 @@
+"""Where numbers come from: code version, packages, machine, tables, protocol and options, in one JSON file."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import subprocess
+from collections.abc import Iterable, Mapping
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import adaptbin
+from sweeps.service.points import Study
+
+PACKAGES = ("adaptbin", "torch", "numpy", "pandas", "scikit-learn", "scipy", "ray", "mlflow", "matplotlib")
+
+
+def git_state() -> dict[str, Any]:
+    """``{"sha": ..., "dirty": ...}`` of the checkout this package lies in; both None outside of one."""
+    folder = Path(adaptbin.__file__).resolve().parent
+    sha = _git(folder, "rev-parse", "HEAD")
+    # An installed copy below some other repository (a virtual environment in it) is no checkout of this code.
+    if sha is None or not _git(folder, "ls-files", "--", "__init__.py"):
+        return {"sha": None, "dirty": None}
+    return {"sha": sha, "dirty": bool(_git(folder, "status", "--porcelain"))}
+
+
+def versions() -> dict[str, str]:
+    """Installed version of each package that can change a number or a file."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return found
+
+
+def hardware(device: str = "cpu") -> dict[str, Any]:
+    """CPU model, cores this process may use, and the GPU it trains on (None on a CPU)."""
+    gpu = None
+    if device != "cpu":
+        import torch
+
+        gpu = torch.cuda.get_device_name()
+    return {"cpu": _cpu_model(), "cores": available_cores(), "gpu": gpu}
+
+
+def available_cores() -> int:
+    """Cores this process may use: its affinity mask, cut to its container's quota."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text(encoding="ascii").split()
+        if quota != "max":
+            cores = min(cores, math.ceil(int(quota) / int(period)))
+    except (OSError, ValueError):
+        pass
+    return max(1, cores)
+
+
+def manifest(
+    study: Study,
+    records: Iterable[Mapping[str, Any]],
+    *,
+    options: Mapping[str, Any],
+    wall_seconds: float,
+    trained: int,
+    device: str = "cpu",
+) -> dict[str, Any]:
+    """What a folder of tables and figures rests on.
+
+    ``wall_seconds`` and ``trained`` tell of the run that wrote it; ``core_seconds`` and ``trained_on`` sum over all
+    replicas, whenever they were trained.
+    """
+    records = list(records)
+    seen = {_key(record["runtime"]): record["runtime"] for record in records}
+    return {
+        "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "study": study.name,
+        "git": git_state(),
+        "versions": versions(),
+        "tables": {card.key: card.fingerprint for card in study.cards},
+        "architectures": {card.key: card.architecture.to_dict() for card in study.cards},
+        "protocol": study.protocol.to_dict(),
+        "budget": study.budget.to_dict(),
+        "default": study.default.to_dict(),
+        "panels": {panel.key: list(panel.values) for panel in study.panels},
+        "seeds": list(study.seeds),
+        "seeds_vary": study.seeds_vary,
+        "hardware": hardware(device),
+        "trained_on": [
+            {name: runtime.get(name) for name in ("device", "host", "versions", "git")} for runtime in seen.values()
+        ],
+        "replicas": {
+            "asked": len(study.all_replicas),
+            "found": len(records),
+            "diverged": sum(record["status"] == "diverged" for record in records),
+            "trained_by_this_run": trained,
+        },
+        "wall_seconds": round(wall_seconds, 1),
+        "core_seconds": round(sum(record["runtime"].get("core_seconds", 0.0) for record in records), 1),
+        "options": dict(options),
+    }
+
+
+def _key(runtime: Mapping[str, Any]) -> str:
+    return repr([runtime.get(name) for name in ("device", "host", "versions", "git")])
+
+
+def _git(folder: Path, *arguments: str) -> str | None:
+    try:
+        done = subprocess.run(["git", *arguments], cwd=folder, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _cpu_model() -> str:
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()

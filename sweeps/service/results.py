@@ -1,0 +1,160 @@
+"""Finished replicas as files: ``<output>/results/<dataset>/<replica id>.json``.
+
+A file appears whole or not at all: it is written under a temporary name, flushed to disk, and renamed.  Whatever is
+read is checked against its own identity, so a truncated, edited or foreign file counts as absent and is trained again.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from adaptbin.config import Replica
+from adaptbin.errors import ResourceError
+
+SCHEMA = 1
+"""Version of the record's layout."""
+
+_PARTS: dict[str, type | tuple[type, ...]] = {
+    "identity": dict,
+    "scores": dict,
+    "probes": list,
+    "test_bootstrap_se": dict,
+    "n_rows": dict,
+    "target_sd": (int, float),
+    "bins": dict,
+    "curves": dict,
+    "unseen": dict,
+    "runtime": dict,
+}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What the results folder holds of a set of replicas."""
+
+    records: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Replica id -> record, in the order the replicas were asked for."""
+    rejected: dict[Path, str] = field(default_factory=dict)
+    """File -> why it does not count."""
+
+
+class ResultsStore:
+    """The results of one output folder."""
+
+    def __init__(self, output: Path) -> None:
+        self.output = Path(output).absolute()
+
+    def path(self, dataset: str, replica_id: str) -> Path:
+        """Where the record of a replica lies."""
+        return self.output / "results" / dataset / f"{replica_id}.json"
+
+    def write(self, record: Mapping[str, Any]) -> Path:
+        """Check a record and put it in place.  Raises ValueError when it is not a whole record of its replica."""
+        path = self.path(record["identity"]["dataset"], record["id"])
+        check_record(record, record["id"])
+        write_whole(path, json.dumps(record, allow_nan=False))
+        return path
+
+    def read(self, replicas: Iterable[Replica]) -> Reading:
+        """Records of those replicas that are there; files that do not hold one are named in ``rejected``."""
+        reading = Reading()
+        for replica in replicas:
+            path = self.path(replica.dataset, replica.id)
+            try:
+                text = path.read_text(encoding="utf-8")
+            except FileNotFoundError:
+                continue
+            except (OSError, UnicodeDecodeError) as error:
+                reading.rejected[path] = f"unreadable: {error}"
+                continue
+            try:
+                record = json.loads(text, parse_constant=_refuse_constant)
+                check_record(record, replica.id)
+            except ValueError as error:
+                reading.rejected[path] = str(error)
+            else:
+                reading.records[replica.id] = record
+        return reading
+
+    def require_writable(self) -> None:
+        """Make the output folder, and raise ResourceError unless files can be written there."""
+        try:
+            self.output.mkdir(parents=True, exist_ok=True)
+            with tempfile.NamedTemporaryFile(dir=self.output, prefix=".try-"):
+                pass
+        except OSError as error:
+            raise ResourceError(f"the output folder must be writable, got {self.output}: {error.strerror}") from error
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the output folder for this process; it is free again when the process ends, however it ends.
+
+        Raises ResourceError, naming the holder, when another run holds it.
+        """
+        import fcntl  # POSIX only; imported here so that reading results works anywhere
+
+        with open(self.output / ".lock", "a+", encoding="utf-8") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                raise ResourceError(
+                    f"one run at a time may write to an output folder, got {self.output}, held by {holder}; "
+                    "wait for it, or choose another --output"
+                ) from error
+            file.seek(0)
+            file.truncate()
+            file.write(f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}")
+            file.flush()
+            yield
+
+
+def check_record(record: Any, replica_id: str) -> None:
+    """Raise ValueError unless ``record`` is a whole record of the replica with that id."""
+    if not isinstance(record, dict):
+        raise ValueError(f"a record must be a JSON object, got {type(record).__name__}")
+    if record.get("schema") != SCHEMA:
+        raise ValueError(f"schema must be {SCHEMA}, got {record.get('schema')!r}")
+    for name, kind in _PARTS.items():
+        if not isinstance(record.get(name), kind):
+            raise ValueError(f"part {name!r} is missing or of the wrong kind")
+    if record.get("status") not in ("finished", "diverged"):
+        raise ValueError(f"status must be finished or diverged, got {record.get('status')!r}")
+    if record["status"] == "finished" and not (record["scores"].get("val") and record["scores"].get("test")):
+        raise ValueError("a finished replica must have val and test scores")
+    try:
+        identity_id = Replica.from_identity(record["identity"]).id
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"identity does not describe a replica: {error}") from error
+    if not identity_id == record.get("id") == replica_id:
+        raise ValueError(f"id must be {replica_id}, got {record.get('id')!r} with the identity of {identity_id}")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that it is seen whole or not at all, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide results from colleagues
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"numbers must be finite, got {name}")

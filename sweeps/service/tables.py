@@ -1,0 +1,244 @@
+"""Tables of a study: one row per replica, one row per point, files written whole or not at all, and the console's view.
+
+Every table is computed from result records, so it can be made again at any time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import pandas as pd
+from rich import box
+from rich.table import Table
+
+from adaptbin.errors import DataError
+from adaptbin.metrics import METRICS, get_metric
+from sweeps.service.points import Study, StudyPoint
+from sweeps.service.stats import Floats, mean_interval, standard_deviation
+
+POINT_KEYS = ["dataset", "panel", "value"]
+"""Columns that name one point of one panel of one data set."""
+
+EXACT_FLOATS = "round_trip"
+"""What ``pandas.read_csv`` needs as `float_precision` to give back the very numbers that were written."""
+
+
+def replica_frame(
+    records: Iterable[Mapping[str, Any]], study: Study, metrics: Mapping[str, str], primary: Mapping[str, str]
+) -> pd.DataFrame:
+    """One row per (data set, panel, value, seed) that has a record; the default point has a row in every panel.
+
+    records: result records; those that the study does not ask for are left out.
+    metrics: name of the metric to look at, per data set.  primary: the data set's primary metric; where the two differ
+    the column `role` says "exploratory".
+
+    Columns `val` and `test` hold the metric; `val_<name>` and `test_<name>` every recorded one, nan for a diverged
+    replica.  Raises ConfigError on an unknown metric, DataError when a finished record lacks the metric.
+    """
+    by_id = {record["id"]: record for record in records}
+    rows = []
+    for card in study.cards:
+        metric = get_metric(metrics[card.key]).name
+        role = "primary" if metric == primary[card.key] else "exploratory"
+        for point in study.points:
+            for seed in study.seeds:
+                record = by_id.get(study.replica(card, point.hyperparameters, seed).id)
+                if record is not None:
+                    rows.append(_replica_row(record, card.key, point, seed, study.seeds_vary, metric, role))
+    return pd.DataFrame(rows, columns=_replica_columns(rows))
+
+
+_REPLICA_COLUMNS = (
+    *POINT_KEYS,
+    *("is_default", "seed", "seeds_vary", "id", "status", "metric", "role", "val", "test", "bootstrap_se"),
+    *("n_train", "n_val", "n_test", "target_sd", "bins_mean", "bins_max", "triggers", "splits", "seconds"),
+)
+
+
+def _replica_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    recorded = {name for row in rows for name in row}
+    scores = [f"{part}_{name}" for part in ("val", "test") for name in METRICS if f"{part}_{name}" in recorded]
+    return [*_REPLICA_COLUMNS, *scores]
+
+
+def _replica_row(
+    record: Mapping[str, Any], dataset: str, point: StudyPoint, seed: int, seeds_vary: str, metric: str, role: str
+) -> dict[str, Any]:
+    scores = record["scores"]
+    if record["status"] == "finished" and metric not in scores["test"]:
+        recorded = ", ".join(scores["test"])
+        raise DataError(f"{dataset}: metric {metric!r} must be in the record {record['id']}, which has {recorded}")
+    bins = record["bins"]["final"]
+    return {
+        "dataset": dataset,
+        "panel": point.panel,
+        "value": float(point.value),
+        "is_default": point.is_default,
+        "seed": seed,
+        "seeds_vary": seeds_vary,
+        "id": record["id"],
+        "status": record["status"],
+        "metric": metric,
+        "role": role,
+        "val": scores["val"].get(metric, math.nan),
+        "test": scores["test"].get(metric, math.nan),
+        "bootstrap_se": record["test_bootstrap_se"].get(metric, math.nan),
+        "n_train": record["n_rows"]["train"],
+        "n_val": record["n_rows"]["val"],
+        "n_test": record["n_rows"]["test"],
+        "target_sd": record["target_sd"],
+        "bins_mean": float(np.mean(bins)) if bins else math.nan,
+        "bins_max": float(np.max(bins)) if bins else math.nan,
+        "triggers": record["bins"]["triggers"],
+        "splits": record["bins"]["splits"],
+        "seconds": record["runtime"]["seconds"],
+        **{f"val_{name}": score for name, score in scores["val"].items()},
+        **{f"test_{name}": score for name, score in scores["test"].items()},
+    }
+
+
+def rows_of(frame: pd.DataFrame, dataset: str, panel: str | None = None, value: float | None = None) -> pd.DataFrame:
+    """Rows of a data set, or of one of its panels, or of one point."""
+    keep = frame["dataset"] == dataset
+    if panel is not None:
+        keep &= frame["panel"] == panel
+    if value is not None:
+        keep &= frame["value"] == value
+    return frame[keep]
+
+
+def variance_ratio(replicas: pd.DataFrame) -> float:
+    """n_test / n_train over these replicas where the split varies with the seed, else 0 (see `stats`)."""
+    if replicas.empty or replicas["seeds_vary"].iloc[0] != "split":
+        return 0.0
+    return float(replicas["n_test"].mean() / replicas["n_train"].mean())
+
+
+def finished_scores(replicas: pd.DataFrame) -> Floats:
+    """Test scores [n] of the replicas that did not diverge."""
+    return np.asarray(replicas.loc[replicas["status"] == "finished", "test"].to_numpy(), dtype=np.float64)
+
+
+def points_frame(replicas: pd.DataFrame, study: Study) -> pd.DataFrame:
+    """One row per planned point of every panel: test mean, sd (ddof 1) and 95 % t interval over its finished seeds.
+
+    `n` counts finished replicas, `n_diverged` the others; `n` is 0 where nothing has run.  Under varying splits the
+    interval is the corrected one (see `stats`).
+    """
+    rows = []
+    for dataset in study.datasets:
+        of_dataset = rows_of(replicas, dataset)
+        ratio = variance_ratio(of_dataset)
+        for point in study.points:
+            group = rows_of(of_dataset, dataset, point.panel, point.value)
+            test = finished_scores(group)
+            low, high = mean_interval(test, variance_ratio=ratio)
+            finished = group[group["status"] == "finished"]
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "panel": point.panel,
+                    "value": float(point.value),
+                    "is_default": point.is_default,
+                    "metric": of_dataset["metric"].iloc[0] if len(of_dataset) else "",
+                    "n": len(test),
+                    "n_diverged": len(group) - len(test),
+                    "mean": float(test.mean()) if len(test) else math.nan,
+                    "sd": standard_deviation(test),
+                    "low": low,
+                    "high": high,
+                    "val_mean": float(finished["val"].mean()),
+                    "bins_mean": float(finished["bins_mean"].mean()),
+                    "bins_max": float(finished["bins_max"].max()),
+                    "triggers_mean": float(finished["triggers"].mean()),
+                    "splits_mean": float(finished["splits"].mean()),
+                    "seconds_mean": float(finished["seconds"].mean()),
+                }
+            )
+    return pd.DataFrame(rows)
+
+
+def summary_table(points: pd.DataFrame, significance: pd.DataFrame, study: Study, dataset: str) -> Table:
+    """What the console shows of one data set: per panel and value the mean, its interval, the difference and mark."""
+    metric = get_metric(rows_of(points, dataset)["metric"].iloc[0])
+    direction = "higher" if metric.higher_is_better else "lower"
+    table = Table(title=f"{dataset}: test {metric.label} ({direction} is better)", box=box.SIMPLE, pad_edge=False)
+    for name in ("panel", "value", "n", "mean", "95 % interval", "vs default", "p (Holm)", "mark", "verdict"):
+        table.add_column(name, justify="left" if name in ("panel", "mark", "verdict") else "right")
+    contrasts = {(row["panel"], row["value"]): row for row in rows_of(significance, dataset).to_dict("records")}
+    for panel in study.panels:
+        for position, row in enumerate(rows_of(points, dataset, panel.key).to_dict("records")):
+            diverged = f" (†{row['n_diverged']})" if row["n_diverged"] else ""
+            cells = [
+                panel.key if position == 0 else "",
+                f"{row['value']:g}",
+                f"{row['n']}{diverged}",
+                _number(row["mean"], ".4f"),
+                "" if math.isnan(row["low"]) else f"{row['low']:.4f} – {row['high']:.4f}",
+            ]
+            if row["is_default"]:
+                table.add_row(*cells, "", "", "", "default", style="bold")
+            else:
+                contrast = contrasts[panel.key, row["value"]]
+                change, p = _number(contrast["difference"], "+.4f"), _number(contrast["p_holm"], ".2g")
+                table.add_row(*cells, change, p, contrast["mark"], contrast["verdict"])
+        table.add_section()
+    return table
+
+
+def _number(value: float, form: str) -> str:
+    return "" if math.isnan(value) else format(value, form)
+
+
+def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
+    """Call ``write`` with a temporary file beside `path`, then rename it: readers see the old file or the new one.
+
+    Raises OSError when the folder cannot be written, leaving nothing behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write(file)
+        # mkstemp makes files that only their owner can read; tables and figures are for everybody.
+        mask = os.umask(0)
+        os.umask(mask)
+        os.chmod(temporary, 0o666 & ~mask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise
+    return path
+
+
+def write_text(path: Path, text: str) -> Path:
+    """Write `text` as UTF-8, atomically."""
+    return write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def write_frame(path: Path, frame: pd.DataFrame) -> Path:
+    """Write a table as CSV, atomically; nan becomes an empty cell, floats keep every digit."""
+    return write_text(path, frame.to_csv(index=False, lineterminator="\n"))
+
+
+def write_manifest(path: Path, manifest: Mapping[str, Any]) -> Path:
+    """Write what a study was (versions, protocol, hardware, times) as JSON, atomically.
+
+    Raises ValueError when a number is not finite.
+    """
+    return write_text(path, json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_tables(
+    folder: Path, *, replicas: pd.DataFrame, points: pd.DataFrame, significance: pd.DataFrame
+) -> list[Path]:
+    """Write ``replicas.csv``, ``points.csv`` and ``significance.csv`` under `folder`."""
+    frames = {"replicas": replicas, "points": points, "significance": significance}
+    return [write_frame(folder / f"{name}.csv", frame) for name, frame in frames.items()]

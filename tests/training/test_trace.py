@@ -1,0 +1,42 @@
+"""60 epochs against the released code: bins exactly, losses to the tolerances in tests/golden/README.md."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from tests.training.golden_trace import load_trace, run_trace
+
+TRACE_SEED = 7
+
+
+@pytest.mark.parametrize("crowd", [False, True], ids=["alone", "in a crowd"])
+@pytest.mark.parametrize("name", ["hfc", "eol"])
+def test_trace_of_the_released_code(name: str, crowd: bool) -> None:
+    trace = load_trace(name)
+    replicas, position = [trace.replica(TRACE_SEED)], 0
+    if crowd:
+        replicas = [
+            trace.replica(TRACE_SEED, w_sord=3.0, t_init=10),
+            trace.replica(1, patience=7, tau=1e-3),
+            trace.replica(TRACE_SEED),
+            trace.replica(2, masking="random", mask_prob=0.3, learning_rate=3e-3),
+        ]
+        position = 2
+    run, bins = run_trace(trace, replicas, TRACE_SEED, position)
+    np.testing.assert_array_equal(bins, trace.arrays["bins_after_epoch"])
+    loss = run.history["loss"][position].numpy()
+    expected = trace.arrays["epoch_loss"]
+    exact = 20 if name == "eol" else 60
+    np.testing.assert_allclose(loss[:exact], expected[:exact], rtol=1e-5)
+    np.testing.assert_allclose(loss[exact:], expected[exact:], rtol=2e-3)
+    for d, column in enumerate(trace.arrays["numerical"]):
+        count = int(run.bins.count[position, d])
+        edges = run.bins.edges[position, d, 1:count].numpy()
+        np.testing.assert_allclose(edges, trace.arrays[f"final_edges.{column}"], rtol=0, atol=1e-7)
+    if name == "hfc":
+        rows = trace.table.inputs[:16]
+        torch.testing.assert_close(
+            run.embed(rows)[position], torch.from_numpy(trace.arrays["embedding_first16"]), rtol=1e-4, atol=1e-5
+        )
