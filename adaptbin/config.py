@@ -123,7 +123,10 @@ class Hyperparameters(_Config):
             value = getattr(self, name)
             _check_number(name, value, "a finite number >= 0", _finite(value) and value >= 0)
         _check_number(
-            "learning_rate", self.learning_rate, "a finite number > 0", _finite(self.learning_rate) and self.learning_rate > 0
+            "learning_rate",
+            self.learning_rate,
+            "a finite number > 0",
+            _finite(self.learning_rate) and self.learning_rate > 0,
         )
         for name, least in (("patience", 1), ("min_bin", 1), ("t_init", 2)):
             value = getattr(self, name)
@@ -169,7 +172,9 @@ class Protocol(_Config):
             return cls()
         if name == "released":
             return cls(label_order="alphabetical", mse_scale="released", unseen_category="zero", bin_cap="none")
-        raise ConfigError(f"protocol must be one of paper, released, got {name!r}{nearest(name, ('paper', 'released'))}")
+        raise ConfigError(
+            f"protocol must be one of paper, released, got {name!r}{nearest(name, ('paper', 'released'))}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -186,7 +191,12 @@ class Budget(_Config):
     def __post_init__(self) -> None:
         for name in ("epochs", "probe_epochs", "probes"):
             value = getattr(self, name)
-            _check_number(name, value, "a whole number >= 1", isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+            _check_number(
+                name,
+                value,
+                "a whole number >= 1",
+                isinstance(value, int) and not isinstance(value, bool) and value >= 1,
+            )
 
 
 @dataclass(frozen=True)

@@ -34,9 +34,7 @@ class SortedColumns(NamedTuple):
         ordered, order = torch.sort(values.t().contiguous(), dim=1, stable=True)
         wide = ordered.to(torch.float64)
         zero = wide.new_zeros(wide.shape[0], 1)
-        return cls(
-            ordered, order, torch.cat([zero, wide.cumsum(1)], 1), torch.cat([zero, wide.square().cumsum(1)], 1)
-        )
+        return cls(ordered, order, torch.cat([zero, wide.cumsum(1)], 1), torch.cat([zero, wide.square().cumsum(1)], 1))
 
 
 class Candidates(NamedTuple):
@@ -164,8 +162,12 @@ def choose_splits(
     # DIFF[released->ours] a feature whose splits would pass T_max: the best ones are kept; `bin_cap="none"` keeps none.
     if not keep_best:
         return qualifies & (wanted <= room)
-    ranked = torch.where(qualifies, score, torch.full_like(score, -torch.inf)).argsort(1, descending=True, stable=True)
-    rank = torch.empty_like(ranked).scatter_(1, ranked, torch.arange(score.shape[1], device=score.device).expand_as(ranked))
+    ranked = torch.where(qualifies, score, torch.full_like(score, -torch.inf)).argsort(
+        dim=1, descending=True, stable=True
+    )
+    rank = torch.empty_like(ranked).scatter_(
+        1, ranked, torch.arange(score.shape[1], device=score.device).expand_as(ranked)
+    )
     return qualifies & (rank < room)
 
 

@@ -20,26 +20,17 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from adaptbin.data.readers import parse_table
+from adaptbin.data.extras import require
+from adaptbin.data.readers import parse_table, read_table
 from adaptbin.data.registry import Card
 from adaptbin.data.table import Table, verify
 from adaptbin.errors import DataError, DataNotFoundError, ResourceError
 
 TIMEOUT_SECONDS = 30
 """How long the server may stay silent, when connecting and between two blocks."""
-_BLOCK_BYTES = 1 << 16
+_BLOCK_BYTES = 1 << 14
 _LARGEST_MEMBER_BYTES = 1 << 28
 """No data set comes near this; a member that claims more is not unpacked."""
-
-
-def require(module: str) -> Any:
-    """Import a module of the extra ``data``.  Raises ResourceError, saying how to install it, where it is missing."""
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise ResourceError(
-            f"data files need the extra 'data' (pip install 'adaptbin[data]'): {module} is not installed"
-        ) from error
 
 
 class ResumingDownloader:
@@ -88,6 +79,8 @@ class ResumingDownloader:
         have = self.part.stat().st_size if self.resumed else 0
         length = response.headers.get("Content-Length")
         total = None if length is None else have + int(length)
+        # Otherwise urllib3 raises at a short body and throws the last block away; the size is compared below instead.
+        response.raw.enforce_content_length = False
         bar = require("tqdm").tqdm(
             desc=PurePosixPath(urlsplit(url).path).name[:40],
             total=total,
@@ -129,7 +122,9 @@ def download(card: Card, cache_dir: Path, *, base_url: str | None = None, progre
     folder = cache_dir / card.key
     downloader = ResumingDownloader(folder / "download.zip.part", progress=progress)
     try:
-        with _scratch(folder):
+        with _scratch(folder), _alone(folder):
+            if (path := folder / card.files[0]).is_file():  # another process was faster
+                return read_table(card, path)
             try:
                 return _fetch(card, url, folder, downloader)
             except DataError as error:
@@ -153,6 +148,24 @@ def _scratch(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             folder.rmdir()
             folder.parent.rmdir()
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process downloads into ``folder``, where the system has such locks (not on Windows)."""
+    try:
+        fcntl = importlib.import_module("fcntl")
+    except ImportError:
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        # A file system without locks is no reason to fail: what lands in the cache is verified all the same.
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _fetch(card: Card, url: str, folder: Path, downloader: ResumingDownloader) -> Table:

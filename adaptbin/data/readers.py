@@ -8,16 +8,16 @@ else is an error that names the line.  Parsing is by :mod:`csv` and ``float`` ra
 from __future__ import annotations
 
 import csv
-import importlib
 import io
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
+from adaptbin.data.extras import require
 from adaptbin.data.registry import Card
 from adaptbin.data.table import Table, make_table, verify
 from adaptbin.errors import DataError, ResourceError
@@ -81,8 +81,11 @@ def parse_table(card: Card, content: bytes, source: str, path: Path | None = Non
         if len(row) != len(card.header):
             raise DataError(f"{where}, line {line}: must have {len(card.header)} fields, got {len(row)}")
     raw = _drop_incomplete(card, raw)
+    if not raw.rows:
+        raise DataError(f"{where} holds no row with a value in {card.incomplete!r}; the data set has {card.rows}")
     # A name that stands in the header twice means its first column.
-    cells = {name: [row[card.header.index(name)] for row in raw.rows] for name in dict.fromkeys(card.header)}
+    columns = list(zip(*raw.rows, strict=True))
+    cells = {name: columns[card.header.index(name)] for name in dict.fromkeys(card.header)}
 
     features = pd.DataFrame(
         {
@@ -125,10 +128,7 @@ def _csv(card: Card, content: bytes, where: str) -> RawRows:
 
 def _cardiotocography(content: bytes, where: str) -> RawRows:
     """Sheet "Data": a row of numbers, the header, the records, a blank row, two summary rows; empty spacer columns."""
-    try:
-        xlrd = importlib.import_module("xlrd")
-    except ImportError as error:
-        raise ResourceError(f"{where}: reading .xls needs the extra 'data' (pip install 'adaptbin[data]')") from error
+    xlrd = require("xlrd")
     try:
         # xlrd reports oddities of the file on standard output unless it is given another one.
         book = xlrd.open_workbook(file_contents=content, logfile=io.StringIO())
@@ -181,7 +181,7 @@ def _drop_incomplete(card: Card, raw: RawRows) -> RawRows:
     return RawRows(raw.header, [raw.rows[i] for i in kept], [raw.lines[i] for i in kept])
 
 
-def _numbers(cells: list[str], lines: list[int], name: str, where: str) -> pd.Series:
+def _numbers(cells: Sequence[str], lines: list[int], name: str, where: str) -> pd.Series:
     values = np.empty(len(cells), dtype=np.float64)
     for i, cell in enumerate(cells):
         try:
@@ -198,14 +198,14 @@ def _numbers(cells: list[str], lines: list[int], name: str, where: str) -> pd.Se
     return pd.Series(values, name=name)
 
 
-def _words(cells: list[str], lines: list[int], name: str, where: str) -> pd.Series:
+def _words(cells: Sequence[str], lines: list[int], name: str, where: str) -> pd.Series:
     for line, cell in zip(lines, cells, strict=True):
         if not cell:
             raise DataError(f"{where}, line {line}: column {name!r} must hold a word, got an empty field")
-    return pd.Series(cells, name=name, dtype="str")
+    return pd.Series(list(cells), name=name, dtype="str")
 
 
-def _labels(cells: list[str], lines: list[int], name: str, levels: tuple[str, ...], where: str) -> pd.Series:
+def _labels(cells: Sequence[str], lines: list[int], name: str, levels: tuple[str, ...], where: str) -> pd.Series:
     spelled = {level: level for level in levels}
     for line, cell in zip(lines, cells, strict=True):
         if cell in spelled:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 from adaptbin.data.download import download as fetch
-from adaptbin.data.download import require
+from adaptbin.data.extras import require
 from adaptbin.data.readers import read_embedded, read_table
 from adaptbin.data.registry import CARDS, Card, get_card
 from adaptbin.data.table import Table, table_fingerprint

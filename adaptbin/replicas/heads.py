@@ -50,7 +50,9 @@ class GrowingHeads:
         The fixed part is drawn with slot 0.  Block b always comes from the same stream, whenever it comes into use.
         """
         parts = [] if first_slot else [("fixed", slice(0, self.fixed))]
-        for block in range(first_slot // self.block if self.columns else 0, capacity // self.block if self.columns else 0):
+        for block in range(
+            first_slot // self.block if self.columns else 0, capacity // self.block if self.columns else 0
+        ):
             begin = self.rows(block * self.block)
             parts.append((str(block), slice(begin, begin + self.block * self.columns)))
         weight, bias = bank.view("heads.weight"), bank.view("heads.bias")

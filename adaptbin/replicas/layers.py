@@ -76,7 +76,12 @@ class ReplicaMLP:
         for i in reversed(range(len(self._weights))):
             x, scale = self._activations[i], self._scales[i]
             torch.baddbmm(
-                self._weight_gradients[i], x.transpose(1, 2), gradient, beta=0, alpha=scale, out=self._weight_gradients[i]
+                self._weight_gradients[i],
+                x.transpose(1, 2),
+                gradient,
+                beta=0,
+                alpha=scale,
+                out=self._weight_gradients[i],
             )
             torch.sum(gradient, dim=1, out=self._bias_gradients[i])
             if i == 0 and not input_gradient:

@@ -24,7 +24,9 @@ class ParameterBank:
     ``shapes`` maps names to per-replica shapes, in layout order; the last entry is the tail.
     """
 
-    def __init__(self, shapes: Mapping[str, tuple[int, ...]], replicas: int, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self, shapes: Mapping[str, tuple[int, ...]], replicas: int, device: torch.device | str = "cpu"
+    ) -> None:
         self.shapes = dict(shapes)
         self.replicas = replicas
         self.device = torch.device(device)

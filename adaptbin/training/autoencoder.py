@@ -41,7 +41,9 @@ class Autoencoder:
         self.heads = GrowingHeads(architecture.width, self.levels * self.n_categorical, n_numerical)
         code = torch.arange(self.levels, device=device)[:, None]
         # A column with fewer levels than the widest one has dead rows, like a feature with fewer bins.
-        self._dead_codes = (code >= torch.tensor(list(cardinalities), device=device)).flatten()
+        dead_codes = code >= torch.tensor(list(cardinalities), dtype=torch.int64, device=device)
+        self._dead_codes = dead_codes.flatten()
+        self._live_codes = (~dead_codes).unsqueeze(-1).to(torch.float32)
         self.bank = ParameterBank(self._shapes(0), len(self.seeds), device)
         self._initialise_body()
         self.heads.initialise(self.bank, self.seeds, 0, 0)
@@ -110,7 +112,7 @@ class Autoencoder:
         feature_loss = x.new_zeros(replicas, 0)
         if self.n_categorical:
             part = logits[:, : self.heads.fixed].view(replicas, self.levels, self.n_categorical, batch)
-            total = total + cross_entropy_(part, codes, scale).sum(1)
+            total = total + cross_entropy_(part, codes, self._live_codes, scale).sum(1)
         if self.n_numerical and self._context is not None:
             part = logits[:, self.heads.fixed :].view(replicas, self.heads.slots, self.n_numerical, batch)
             feature_loss = hord_(part, bins, self._context, self._weights, scale, self._workspace(batch))

@@ -108,7 +108,13 @@ class Pretraining:
         self.targets = self._assign_all()
 
         self.model = Autoencoder(
-            inputs.shape[1], table.cardinalities, table.n_numerical, self.architecture, self.protocol, seeds, self.device
+            inputs.shape[1],
+            table.cardinalities,
+            table.n_numerical,
+            self.architecture,
+            self.protocol,
+            seeds,
+            self.device,
         )
         self.optimizer = ReplicaAdamW(
             self.model.bank, [p.learning_rate for p in points], [p.weight_decay for p in points]

@@ -1,0 +1,224 @@
+"""One pack from start to result records: pretraining in cache-sized stacks, probes, checkpoints on the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from adaptbin.config import Replica
+from adaptbin.data.encode import EncodedTable
+from adaptbin.errors import ConfigError
+from adaptbin.replicas.grouping import stack_key
+from adaptbin.training.checkpoint import load_checkpoint, save_checkpoint
+from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.probe import ProbeScores, probe
+
+RECORD_SCHEMA = 1
+
+STACK_ON_CPU = 7
+"""Replicas computed together on a CPU core: more of them leave its caches, fewer pay for calls."""
+
+
+@dataclass(frozen=True)
+class PackProgress:
+    """Where a pack stands; sent after every pretraining epoch and once when probing starts."""
+
+    phase: Literal["pretrain", "probe"]
+    epoch: int
+    """Epochs done, of ``epochs``."""
+    epochs: int
+    replicas: int
+    diverged: int
+    loss: float
+    """Mean over living replicas, last epoch."""
+    mean_bins: float
+
+
+def train_pack(
+    replicas: Sequence[Replica],
+    table: EncodedTable,
+    *,
+    device: str = "cpu",
+    checkpoint: Path | None = None,
+    checkpoint_seconds: float = 60.0,
+    progress: Callable[[PackProgress], None] | None = None,
+) -> list[dict[str, Any]]:
+    """Pretrain and probe the replicas of one pack; -> one result record per replica, in their order.
+
+    All replicas must share what :func:`adaptbin.replicas.grouping.stack_key` names, and ``table`` must be theirs.
+    Replicas with the same point and pretraining seed (``seeds_vary="probe"``) are pretrained once.
+    ``progress`` is called after every epoch and may raise to stop; the state is saved first.  A checkpoint of the same
+    pack in folder ``checkpoint`` is resumed, exactly.
+
+    Raises ConfigError when the replicas do not belong together or to the table.
+    """
+    _check(replicas, table)
+    started, busy = time.perf_counter(), time.process_time()
+    # One pretraining serves all replicas that differ in probe seed only.
+    models: dict[tuple[Any, ...], Replica] = {}
+    for replica in replicas:
+        models.setdefault(_model_key(replica), replica)
+    unique = list(models.values())
+    target = torch.device(device)
+    size = STACK_ON_CPU if target.type == "cpu" else len(unique)
+    count = -(-len(unique) // size)
+    bounds = [round(i * len(unique) / count) for i in range(count + 1)]
+    stacks = [Pretraining(unique[a:b], table, target) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    spent = _pretrain(stacks, [r.id for r in replicas], checkpoint, checkpoint_seconds, progress)
+
+    if progress is not None:
+        progress(_progress(stacks, "probe"))
+    records: dict[str, dict[str, Any]] = {}
+    for stack in stacks:
+        records |= _probe_stack(stack, replicas, table, size)
+    seconds = spent[0] + time.perf_counter() - started
+    core_seconds = spent[1] + time.process_time() - busy
+    for record in records.values():
+        record["runtime"] = {
+            "seconds": seconds / len(replicas),
+            "core_seconds": core_seconds / len(replicas),
+            "device": str(target),
+            "threads": torch.get_num_threads(),
+            "pack_size": len(replicas),
+        }
+    return [records[r.id] for r in replicas]
+
+
+def _model_key(replica: Replica) -> tuple[Any, ...]:
+    return (replica.hyperparameters, replica.seeds.pretrain)
+
+
+def _check(replicas: Sequence[Replica], table: EncodedTable) -> None:
+    if not replicas:
+        raise ConfigError("a pack must hold at least one replica, got none")
+    keys = {stack_key(r) for r in replicas}
+    if len(keys) > 1:
+        raise ConfigError(
+            f"replicas of a pack must share data set, architecture, budget, protocol and split, got {len(keys)} kinds"
+        )
+    first = replicas[0]
+    if (first.fingerprint, first.seeds.split) != (table.fingerprint, table.split_seed):
+        raise ConfigError(
+            f"a pack needs its own table (fingerprint {first.fingerprint}, split seed {first.seeds.split}), "
+            f"got fingerprint {table.fingerprint}, split seed {table.split_seed}"
+        )
+
+
+def _pretrain(
+    stacks: Sequence[Pretraining],
+    ids: Sequence[str],
+    checkpoint: Path | None,
+    checkpoint_seconds: float,
+    progress: Callable[[PackProgress], None] | None,
+) -> tuple[float, float]:
+    """Run all stacks to their last epoch, epoch by epoch; -> wall and core seconds spent by earlier attempts."""
+    before = (0.0, 0.0)
+    saved = load_checkpoint(checkpoint, ids) if checkpoint is not None else None
+    if saved is not None and len(saved["stacks"]) == len(stacks):
+        for stack, state in zip(stacks, saved["stacks"], strict=True):
+            stack.load_state(state)
+        before = (float(saved["seconds"]), float(saved["core_seconds"]))
+    started, busy = time.perf_counter(), time.process_time()
+    last_saved = started
+
+    def save() -> None:
+        if checkpoint is not None:
+            spent = (before[0] + time.perf_counter() - started, before[1] + time.process_time() - busy)
+            state = {"stacks": [s.state() for s in stacks], "seconds": spent[0], "core_seconds": spent[1]}
+            save_checkpoint(checkpoint, ids, state)
+
+    epochs = stacks[0].epochs
+    draws = stacks[0].draws()
+    while stacks[0].epoch < epochs:
+        epoch = stacks[0].epoch
+        draws.start(epoch)
+        for stack in stacks:
+            stack.run_epoch(draws)
+        now = time.perf_counter()
+        # Also every 5 % of the epochs, so that a slow clock or a fast run loses little; never more often than a second.
+        due = now - last_saved >= checkpoint_seconds or (
+            now - last_saved >= 1.0 and (epoch + 1) % max(1, epochs // 20) == 0
+        )
+        if due or epoch + 1 == epochs:
+            save()
+            last_saved = now
+        if progress is not None:
+            try:
+                progress(_progress(stacks, "pretrain"))
+            except BaseException:
+                save()
+                raise
+    return before
+
+
+def _probe_stack(
+    stack: Pretraining, replicas: Sequence[Replica], table: EncodedTable, size: int
+) -> dict[str, dict[str, Any]]:
+    """Records, by id, of the replicas whose pretraining this stack holds; at most ``size`` are probed together."""
+    embeddings = stack.embed(table.inputs)
+    for position, finite in enumerate(torch.isfinite(embeddings).flatten(1).all(1).tolist()):
+        if not finite and stack.diverged_at[position] is None:
+            stack.diverged_at[position] = stack.epochs - 1
+    place = {_model_key(model): position for position, model in enumerate(stack.replicas)}
+    members = [(place[_model_key(r)], r) for r in replicas if _model_key(r) in place]
+    alive = [(position, r) for position, r in members if stack.diverged_at[position] is None]
+    scores: dict[str, ProbeScores] = {}
+    for start in range(0, len(alive), size):
+        positions, probed = zip(*alive[start : start + size], strict=True)
+        rows = torch.tensor(positions, device=embeddings.device)
+        found = probe(embeddings.index_select(0, rows), probed, table)
+        scores |= {r.id: score for r, score in zip(probed, found, strict=True)}
+    return {r.id: _record(r, stack, position, scores.get(r.id, ProbeScores([], {})), table) for position, r in members}
+
+
+def _progress(stacks: Sequence[Pretraining], phase: Literal["pretrain", "probe"]) -> PackProgress:
+    epoch = stacks[0].epoch - 1
+    loss = torch.cat([s.history["loss"][:, epoch] for s in stacks])
+    alive = torch.isfinite(loss)
+    return PackProgress(
+        phase=phase,
+        epoch=epoch + 1,
+        epochs=stacks[0].epochs,
+        replicas=len(loss),
+        diverged=sum(at is not None for s in stacks for at in s.diverged_at),
+        loss=float(loss[alive].mean()) if bool(alive.any()) else float("nan"),
+        mean_bins=float(torch.cat([s.history["mean_bins"][:, epoch] for s in stacks]).mean()),
+    )
+
+
+def _record(
+    replica: Replica, stack: Pretraining, position: int, found: ProbeScores, table: EncodedTable
+) -> dict[str, Any]:
+    """The result record of one replica; every number in it is finite."""
+    diverged = not found.probes
+    history = stack.history
+    scores: dict[str, dict[str, float]] = {}
+    for part in ("val", "test"):
+        parts: list[Any] = [p[part] for p in found.probes]
+        scores[part] = {name: sum(p[name] for p in parts) / len(parts) for name in (parts[0] if parts else ())}
+    at = stack.diverged_at[position]
+    return {
+        "schema": RECORD_SCHEMA,
+        "id": replica.id,
+        "identity": replica.identity(),
+        "status": "diverged" if diverged else "finished",
+        "diverged_at": (stack.epochs if at is None else at) if diverged else None,
+        "scores": scores,
+        "probes": found.probes,
+        "test_bootstrap_se": found.bootstrap_se,
+        "n_rows": {part: len(getattr(table, part)) for part in ("train", "val", "test")},
+        "target_sd": table.target_sd,
+        "bins": {
+            "features": list(table.numerical_names),
+            "final": stack.bins.count[position].tolist(),
+            "triggers": int(history["triggers"][position].sum()),
+            "splits": int(history["splits"][position].sum()),
+        },
+        "curves": stack.curves(position),
+        "unseen": {name: dict(counts) for name, counts in table.unseen.items()},
+    }
