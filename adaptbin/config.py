@@ -143,7 +143,7 @@ class Hyperparameters(_Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol(_Config):
-    """Named choices where paper, released code and we differ (each default: the paper's, or ours where it is silent)."""
+    """Named choices where paper, released code and we differ; a default is the paper's, or ours where it is silent."""
 
     label_order: Literal["clinical", "alphabetical"] = "clinical"
     """Order of ordinal labels in the quadratic weighted kappa."""

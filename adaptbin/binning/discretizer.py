@@ -21,7 +21,7 @@ class Bins(NamedTuple):
 
     edges: Tensor
     """[R, D, K+1] float64, -inf first, then the inner edges in rising order, then +inf as outer edge and padding."""
-    count: Tensor
+    n_bins: Tensor
     """[R, D] int64, T_n."""
 
 

@@ -106,7 +106,7 @@ def _dispersion(total: Tensor, size: Tensor) -> Tensor:
     norm = mean.square().sum(-1).clamp(0.0, 1.0)
     spread = torch.log(_EPSILON + norm).abs()
     # --- end Disp
-    return torch.where(size <= 1, torch.zeros_like(spread), spread)
+    return spread.masked_fill(size <= 1, 0.0)
 
 
 def dispersion_gain(

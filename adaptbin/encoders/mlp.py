@@ -14,7 +14,7 @@ def mlp_encoder(n_inputs: int, architecture: Architecture) -> ReplicaMLP:
 
 def mlp_decoder(architecture: Architecture, protocol: Protocol) -> ReplicaMLP:
     """One hidden block (or as many as the encoder has), then Linear; the heads come after it (method, Sec. 1)."""
-    # DIFF[paper->released] paper: a decoder "symmetric" to the encoder.  Released code: one hidden block, and so are we.
-    # Switch: `decoder_depth`.
+    # DIFF[paper->released] paper: a decoder "symmetric" to the encoder.  Released code and default here: one hidden
+    # block.  Switch: `decoder_depth`.
     blocks = architecture.depth if protocol.decoder_depth == "encoder" else 1
     return ReplicaMLP("decoder", [architecture.width] * (blocks + 2), architecture.dropout)

@@ -1,4 +1,4 @@
-"""Masking of the autoencoder's input (method, Sec. 1): each entry with probability p_m, from numbers drawn elsewhere."""
+"""Masking of the autoencoder's input (method, Sec. 1): each entry with probability p_m, from given draws."""
 
 from __future__ import annotations
 

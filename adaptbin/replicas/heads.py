@@ -16,7 +16,7 @@ _BLOCK_ROWS = 64
 
 
 class GrowingHeads:
-    """R linear maps from H units to ``fixed`` rows and then ``slots x columns`` rows; only the slots in use are computed.
+    """R linear maps from H units to ``fixed`` rows and then ``slots x columns`` rows; only live slots are computed.
 
     Sums over rows (the gradient towards the decoder) go block by block of fixed size, so that a replica's result does
     not depend on how wide its pack mates' heads are.
@@ -75,7 +75,7 @@ class GrowingHeads:
         self._buffers: dict[int, Tensor] = {}
 
     def forward(self, hidden: Tensor, dead: Tensor, dead_logit: float) -> Tensor:
-        """Logits.  hidden [R, B, H], dead [R, rows] bool (rows outside every softmax) -> [R, rows, B], a reused buffer."""
+        """Logits in a reused buffer.  hidden [R, B, H], dead [R, rows] bool: outside every softmax -> [R, rows, B]."""
         batch = hidden.shape[1]
         buffer = self._buffers.get(batch)
         if buffer is None:
@@ -87,7 +87,7 @@ class GrowingHeads:
         return torch.baddbmm(bias, self._weight, hidden.transpose(1, 2), out=logits)
 
     def backward(self) -> Tensor:
-        """Gradients of weights and biases from the buffer, which now holds those of the logits; -> hidden's [R, B, H]."""
+        """Gradients of weights and biases from the buffer, now holding the logits'; -> the hidden units', [R, B, H]."""
         gradient = self._buffer[:, : self._weight.shape[1]]
         torch.bmm(gradient, self._hidden, out=self._weight_gradient)
         torch.sum(gradient, dim=-1, out=self._bias_gradient)

@@ -95,7 +95,7 @@ class ReplicaMLP:
         return gradient
 
     def evaluate(self, x: Tensor, members: Tensor | None = None) -> Tensor:
-        """Pass without dropout.  x [R or 1, N, in] -> [R, N, out], or only the replicas ``members`` [M] -> [M, N, out]."""
+        """Pass without dropout.  x [R or 1, N, in] -> [R, N, out], or [M, N, out] for the replicas ``members`` [M]."""
         last = len(self._weights) - 1
         for i, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
             if members is not None:

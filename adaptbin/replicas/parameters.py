@@ -75,7 +75,7 @@ class ParameterBank:
 
 
 def uniform_(target: Tensor, fan_in: int, generators: Sequence[torch.Generator]) -> None:
-    """Fill ``target`` [R, ...] with U(-1/sqrt(fan_in), 1/sqrt(fan_in)), replica r from ``generators[r]`` (method, Sec. 1).
+    """Fill ``target`` [R, ...] with U(+-1/sqrt(fan_in)), replica r from ``generators[r]`` (method, Sec. 1).
 
     One generator object given for several replicas is drawn from once, and its numbers are shared by them.
     """

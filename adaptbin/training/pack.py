@@ -215,7 +215,7 @@ def _record(
         "target_sd": table.target_sd,
         "bins": {
             "features": list(table.numerical_names),
-            "final": stack.bins.count[position].tolist(),
+            "final": stack.bins.n_bins[position].tolist(),
             "triggers": int(history["triggers"][position].sum()),
             "splits": int(history["splits"][position].sum()),
         },

@@ -132,20 +132,28 @@ class Pretraining:
 
     def draws(self) -> EpochDraws:
         """A fresh source of draws for this kind of replica; several stacks of one pack may share it."""
-        return EpochDraws(*self.inputs.shape, self.replicas[0], self.hidden_blocks, self.device)
+        n_rows, n_columns = self.inputs.shape
+        return EpochDraws(n_rows, n_columns, self.replicas[0], self.hidden_blocks, self.device)
 
     def _assign_all(self) -> Tensor:
         """[R, D, N] float32, the target bin of every train value."""
         replicas, features, _ = self.bins.edges.shape
-        values = self.values.t().expand(replicas, -1, -1).reshape(replicas * features, -1)
-        return assign(values, self.bins.edges.flatten(0, 1)).view(replicas, features, -1).to(torch.float32)
+        shape = (replicas, features, len(self.values))
+        values = self.values.t().expand(shape).reshape(replicas * features, shape[2])
+        return assign(values, self.bins.edges.flatten(0, 1)).view(shape).to(torch.float32)
 
     def _fit_heads(self) -> None:
         """Make the heads as wide as the widest feature, and tell model and optimiser."""
-        slots = int(self.bins.count.max()) if self.bins.count.numel() else 0
+        slots = int(self.bins.n_bins.max()) if self.bins.n_bins.numel() else 0
         self.model.reserve(self.model.heads.capacity_for(slots), self._decay_of_past_steps)
-        self.model.set_bins(self.bins.count, slots, self.weights)
-        self.optimizer.attach(self.model.bank, self.model.live_length)
+        self.model.set_bins(self.bins.n_bins, slots, self.weights)
+        # Head rows no feature has reached yet only ever feel weight decay; mostly that rounds to nothing (1 - 1e-9 is 1).
+        decays = any(
+            np.float32(1.0 - rate * decay) != 1.0
+            for rate, decay in zip(self.optimizer.learning_rate, self.optimizer.weight_decay, strict=True)
+        )
+        bank = self.model.bank
+        self.optimizer.attach(bank, bank.values.shape[1] if decays else self.model.live_length)
 
     def _decay_of_past_steps(self, rows: Tensor) -> None:
         """Apply the weight decay that head rows drawn only now have missed.
@@ -176,7 +184,7 @@ class Pretraining:
         kept = draws.kept(self.index)
         inputs, codes, targets = self._epoch_rows(order, draws)
         total = torch.zeros(len(self.replicas), dtype=torch.float64, device=self.device)
-        per_feature = torch.zeros(self.bins.count.shape, dtype=torch.float64, device=self.device)
+        per_feature = torch.zeros(self.bins.n_bins.shape, dtype=torch.float64, device=self.device)
         for start in range(0, n_rows, batch_size):
             rows = slice(start, min(start + batch_size, n_rows))
             units = None if kept is None else self._kept_rows(kept, rows)
@@ -218,10 +226,10 @@ class Pretraining:
             metric,
             patience=self.patience,
             delta=self.delta,
-            growable=(self.bins.count < self.t_max[:, None]) & alive[:, None],
+            growable=(self.bins.n_bins < self.t_max[:, None]) & alive[:, None],
         )
         splits = self._refine(fired)
-        count = self.bins.count.to(torch.float64)
+        count = self.bins.n_bins.to(torch.float64)
         for name, values in (
             ("loss", loss),
             ("mean_bins", count.mean(1) if count.shape[1] else count.sum(1)),
@@ -251,7 +259,7 @@ class Pretraining:
             dispersion_gain(self.columns, found, feature, units, source),
             found.eligible,
             tau=self.tau[replica],
-            count=self.bins.count[replica, feature],
+            count=self.bins.n_bins[replica, feature],
             t_max=self.t_max[replica],
             keep_best=self.protocol.bin_cap == "best",
         )
@@ -260,7 +268,7 @@ class Pretraining:
             return made
         edges = split_edges(self.bins.edges[replica, feature], found.median, split)
         self.bins.edges[replica, feature] = edges
-        self.bins.count[replica, feature] += added
+        self.bins.n_bins[replica, feature] += added
         self.targets[replica, feature] = assign(self.values.t()[feature], edges).to(torch.float32)
         self._fit_heads()
         return made.index_add_(0, replica, added)
@@ -283,7 +291,7 @@ class Pretraining:
             "first_moments": first,
             "second_moments": second,
             "edges": self.bins.edges,
-            "count": self.bins.count,
+            "count": self.bins.n_bins,
             "best": self.plateau.best,
             "stale": self.plateau.stale,
             "history": self.history,

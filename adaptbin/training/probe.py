@@ -192,20 +192,22 @@ def _as_scores(task: Task, outputs: Tensor) -> np.ndarray:
 def _bootstrap(
     outputs: Tensor, replicas: Sequence[Replica], table: EncodedTable, usable: Sequence[bool]
 ) -> list[dict[str, float]]:
-    """Standard error over test rows of each usable replica's mean score; the resamples are the table's, not the seed's."""
-    chosen = [r for r, ok in enumerate(usable) if ok]
-    errors: list[dict[str, float]] = [{} for _ in replicas]
-    if chosen:
-        names = metrics_of(table.card.task)
-        per_replica = outputs.view(len(replicas), -1, *outputs.shape[1:])[chosen].cpu()
+    """Standard error over test rows of each usable replica's mean score; resamples are the table's, not the seed's."""
+    names = metrics_of(table.card.task)
+    per_replica = outputs.view(len(replicas), -1, *outputs.shape[1:]).cpu()
+    errors: list[dict[str, float]] = []
+    for r, ok in enumerate(usable):
+        if not ok:
+            errors.append({})
+            continue
+        # One replica a call, each on the same resamples: a result must not depend on pack mates even in its last bit.
         drawn = bootstrap_se(
             names,
-            per_replica,
+            per_replica[r : r + 1],
             table.target[table.test],
             table.card.levels,
             generator=stream(table.split_seed, "bootstrap"),
             resamples=BOOTSTRAP_RESAMPLES,
         )
-        for position, r in enumerate(chosen):
-            errors[r] = {name: drawn.se[name][position] for name in names if math.isfinite(drawn.se[name][position])}
+        errors.append({name: drawn.se[name][0] for name in names if math.isfinite(drawn.se[name][0])})
     return errors

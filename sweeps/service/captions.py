@@ -6,7 +6,7 @@ All of it is read from the tables, so words and marks cannot disagree.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 
 import pandas as pd
@@ -14,7 +14,7 @@ import pandas as pd
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.metrics import Metric, get_metric
 from sweeps.service import stats
-from sweeps.service.contrasts import LEVEL
+from sweeps.service.contrasts import LEVEL, SCORE_MARGIN, TARGET_SD_MARGIN
 from sweeps.service.points import Study
 from sweeps.service.tables import finished_scores, rows_of
 
@@ -66,6 +66,17 @@ def protocol_notes(study: Study) -> tuple[str, ...]:
     return tuple(notes)
 
 
+def figure_notes(study: Study, replicas: pd.DataFrame) -> tuple[str, ...]:
+    """What must be seen on the figure itself: departures from the paper's protocol, and metrics chosen afterwards."""
+    exploratory = replicas.loc[replicas["role"] == "exploratory", ["dataset", "metric"]].drop_duplicates()
+    named = ", ".join(
+        f"{get_metric(metric).label} of {dataset}"
+        for dataset, metric in zip(exploratory["dataset"], exploratory["metric"], strict=True)
+    )
+    notes = (f"Exploratory, not the primary metric: {named}",) if named else ()
+    return (*protocol_notes(study), *notes)
+
+
 def reachable_stars(significance: pd.DataFrame) -> list[str]:
     """Star marks that at least one of these tests could earn, fewest stars first."""
     floor = significance.loc[significance["test"] != "none", "p_floor_holm"].min()
@@ -75,30 +86,62 @@ def reachable_stars(significance: pd.DataFrame) -> list[str]:
 def mark_key(significance: pd.DataFrame) -> str:
     """One line that explains the marks of these contrasts; names only the stars that can be reached."""
     tested = significance[significance["test"] != "none"]
-    if tested.empty:
-        reasons = significance["note"].unique()
-        return f"No marks: {reasons[0].split(';')[0].removeprefix('no test: ')}." if len(reasons) else ""
     levels = {mark: level for level, mark in stats.STARS}
-    stars = reachable_stars(tested)
+    stars = reachable_stars(significance)
     parts = [f"{mark} p ≤ {levels[mark]:g}" for mark in stars]
     if stars:
         parts[-1] += " (vs default, Holm within panel)"
-    else:
-        parts.append(f"no difference can be significant (least adjusted p {tested['p_floor_holm'].min():.3g})")
+    elif len(tested):
+        parts.append(f"No difference can be significant (least adjusted p {tested['p_floor_holm'].min():.3g})")
+    elif len(significance):
+        parts.append(f"No marks: {_first_reason(significance)}")
     if tested["p_tost"].notna().any():
         parts.append(f"{stats.EQUIVALENT_MARK} equivalent within {margin_text(tested)}")
     if (tested["mark"] == stats.IDENTICAL_MARK).any():
         parts.append(f"{stats.IDENTICAL_MARK} identical scores")
     if (significance["n_diverged"] > 0).any():
-        parts.append("† pairs with a diverged replica")
-    return "; ".join(parts) + "."
+        parts.append("†n: n diverged replicas")
+    return "; ".join(parts) + "." if parts else ""
+
+
+def _first_reason(untested: pd.DataFrame) -> str:
+    return str(untested["note"].iloc[0]).split(";")[0].removeprefix("no test: ")
 
 
 def margin_text(significance: pd.DataFrame) -> str:
     """The equivalence margins of these contrasts, in words."""
     metrics = [get_metric(name) for name in significance["metric"].unique()]
-    kinds = {"±0.02 sd of the train target" if metric.in_target_units else "±0.01" for metric in metrics}
-    return " or ".join(sorted(kinds, reverse=True))
+    kinds = {metric.in_target_units for metric in metrics}
+    return " or ".join(
+        f"±{TARGET_SD_MARGIN:g} sd of the train target" if kind else f"±{SCORE_MARGIN:g}" for kind in sorted(kinds)
+    )
+
+
+def value_labels(values: Sequence[float], default: float) -> list[str]:
+    """Tick labels in mathtext: powers of ten where a panel goes below 0.01, the default in bold."""
+    powers = any(0 < value < 0.01 for value in values)
+    labels = []
+    for value in values:
+        exponent = round(math.log10(value)) if value > 0 else 0
+        is_power = powers and 0 < value < 1 and math.isclose(value, 10.0**exponent)
+        body = f"10^{{{exponent}}}" if is_power else f"{value:g}"
+        labels.append(rf"$\mathbf{{{body}}}$" if value == default else rf"$\mathrm{{{body}}}$")
+    return labels
+
+
+def axis_label(replicas: pd.DataFrame) -> str:
+    """Label of the y axis: the score and its direction, or the difference to the default when data sets are several.
+
+    Breaks before the direction when one line would be higher than a panel.
+    """
+    metrics = {name: get_metric(name) for name in replicas["metric"].unique()}
+    only = next(iter(metrics.values()))
+    if replicas["dataset"].nunique() == 1:
+        label = f"Test {axis_metric(only)}"
+    else:
+        label = f"Test {only.label if len(metrics) == 1 else 'score'} − default (up is better)"
+    what, direction = label.rsplit(" (", 1)
+    return label if len(label) < 30 else f"{what}\n({direction}"
 
 
 def axis_metric(metric: Metric) -> str:
@@ -126,17 +169,18 @@ def caption_text(
         f"Sensitivity of {named} to {', '.join(panel.key for panel in study.panels)}.",
         f"{'Each panel moves one of them' if several else 'One hyperparameter moves'}; everything else stays at the "
         f"default ({defaults}; bold tick).",
-        _drawn(len(datasets), study),
+        _drawn(replicas, study),
         *_testing(significance, study),
     ]
     lines = [
         _dataset_line(dataset, titles.get(dataset, dataset), points, significance, replicas) for dataset in datasets
     ]
-    notes = [f"{note}." for note in protocol_notes(study)]
+    notes = [f"{note}." for note in figure_notes(study, replicas)]
     return "\n".join([" ".join(text), *lines, *notes]) + "\n"
 
 
-def _drawn(n_datasets: int, study: Study) -> str:
+def _drawn(replicas: pd.DataFrame, study: Study) -> str:
+    n_datasets = replicas["dataset"].nunique()
     probes = f"each the mean of {study.budget.probes} linear probes" if study.budget.probes > 1 else "one probe each"
     unit = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({probes}; {_VARIES[study.seeds_vary]})"
     corrected = ", corrected for shared rows between splits" if study.seeds_vary == "split" else ""
@@ -149,24 +193,25 @@ def _drawn(n_datasets: int, study: Study) -> str:
         return f"Markers: mean test score over {unit}; {bars}{band}."
     bars = "" if single else f"bars: 95 % t intervals of the mean paired difference, not adjusted{corrected}; "
     dots = "" if single or n_datasets > DOTS_UP_TO else "small dots: single seeds; "
+    has_errors = any(get_metric(name).in_target_units for name in replicas["metric"].unique())
+    errors = ", errors in sd of the train target" if has_errors else ""
     return (
         f"Markers: mean difference of the test score to the default of the same seed, over {unit}, signed so that up "
-        f"is better, RMSE and MAE in sd of the train target; {bars}{dots}grey: the equivalence margin."
+        f"is better{errors}; {bars}{dots}grey: the equivalence margin."
     )
 
 
 def _testing(significance: pd.DataFrame, study: Study) -> list[str]:
     tested = significance[significance["test"] != "none"]
     if tested.empty:
-        reasons = " / ".join(dict.fromkeys(note.removeprefix("no test: ") for note in significance["note"]))
-        return [f"No test was run and no mark is drawn: {reasons}." if reasons else ""]
+        return [f"No test was run and no mark is drawn: {_first_reason(significance)}."] if len(significance) else []
     tests = " / ".join(TEST_NAMES[name] for name in tested["test"].unique())
     sizes = " or ".join(str(size) for size in sorted(tested["family"].unique()))
     wholes = " or ".join(str(size) for size in sorted(tested["figure_family"].unique()))
     return [
         f"Marks: {tests} of point against default, paired by seed, Holm over the {sizes} contrasts of a panel of one "
         f"data set (over all {wholes} contrasts of a data set: column p_holm_figure of significance.csv).",
-        mark_key(significance)[:1].upper() + mark_key(significance)[1:],
+        mark_key(significance),
         "Equivalence: two one-sided paired t tests (90 % interval inside the margin), Holm within panel. No mark means "
         "undecided, not robust.",
         "Each seed has its own split."
@@ -206,9 +251,9 @@ def _dataset_line(
         detectable = tested["detectable"].median()
         if not math.isnan(detectable):
             parts.append(f"detectable at 80 % power {detectable:.3g} (median of contrasts)")
-    untested = contrasts.loc[contrasts["test"] == "none", "note"]
+    untested = contrasts[contrasts["test"] == "none"]
     if len(tested) and len(untested):
-        parts.append(f"{len(untested)} contrasts without a test ({untested.iloc[0].removeprefix('no test: ')})")
+        parts.append(f"{len(untested)} contrasts without a test ({_first_reason(untested)})")
     diverged = of_dataset[of_dataset["status"] == "diverged"]["id"].nunique()
     parts.append(f"{diverged} of {of_dataset['id'].nunique()} replicas diverged" if diverged else "none diverged")
     return f"{title}: {'; '.join(parts)}."

@@ -1,48 +1,48 @@
 """The sensitivity figure: one panel per hyperparameter, one line per data set, marks from the significance table.
 
-The only module that imports matplotlib.  Figures are objects drawn by the Agg canvas; nothing touches pyplot or
-changes settings outside a ``with`` block.  Layout is in inches, so text never depends on what the data look like.
-
-With one data set the axis is the test score.  With several, whose scores have no common scale, it is the difference to
-the default of the same seed, signed so that up is better, errors in standard deviations of the train target.
+The only module that imports matplotlib.  Figures are objects with an Agg canvas: nothing touches pyplot, and settings
+change only inside a ``with`` block.  Layout is in inches, so text has room whatever the data look like.
 """
 
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import matplotlib as mpl
 import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
+from adaptbin.errors import DataError
 from adaptbin.metrics import get_metric
-from sweeps.service.captions import DOTS_UP_TO, axis_metric, mark_key, protocol_notes
-from sweeps.service.contrasts import SCORE_MARGIN, TARGET_SD_MARGIN, pairs_of
+from sweeps.service.captions import DOTS_UP_TO, axis_label, figure_notes, mark_key, value_labels
+from sweeps.service.contrasts import SCORE_MARGIN, TARGET_SD_MARGIN
+from sweeps.service.layout import FOOTER_LINE, MARK_LINE, Layout
 from sweeps.service.points import Panel, Study
-from sweeps.service.stats import Floats, signed_differences
-from sweeps.service.tables import finished_scores, rows_of, write_atomically
+from sweeps.service.series import Series, difference_series, score_series
+from sweeps.service.tables import rows_of, write_atomically
 
-# Okabe & Ito's colours without yellow, then three of Tol's; told apart under the common colour blindnesses, and each
-# has a marker of its own.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#882255", "#999933", "#332288")
-_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
+# Okabe & Ito's colours without yellow, then three of Tol's: told apart under the common colour blindnesses, and each
+# with a marker of its own.
+_STYLES = (
+    *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v")),
+    *(("#56B4E9", "P"), ("#000000", "X"), ("#882255", "<"), ("#999933", ">"), ("#332288", "h")),
+)
 
-_SETTINGS = {
+_SETTINGS: Any = {
     "font.family": ["DejaVu Sans"],
     "font.size": 7.0,
-    "axes.labelsize": 7.0,
     "axes.linewidth": 0.5,
+    "axes.labelsize": 7.0,
     "xtick.labelsize": 6.5,
     "ytick.labelsize": 6.5,
     "xtick.major.width": 0.5,
@@ -52,33 +52,12 @@ _SETTINGS = {
     "xtick.major.pad": 2.0,
     "ytick.major.pad": 2.0,
     "mathtext.fontset": "dejavusans",
-    "pdf.fonttype": 42,  # TrueType, which publishers ask for
+    "pdf.fonttype": 42,  # TrueType, as publishers ask
     "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "adaptbin",  # ids depend on the content only: the same tables give the same file
+    "svg.hashsalt": "adaptbin",  # ids depend on the content only: equal tables give equal files
 }
 
-# Inches.
-_TEXT_WIDTH = 7.0
-_LEFT, _RIGHT, _GAP = 0.52, 0.06, 0.14
-_AXES_HEIGHT = 1.45
-_BELOW_AXES, _ABOVE_AXES = 0.36, 0.17
-_LEGEND_LINE, _FOOTER_LINE, _MARK_LINE = 0.15, 0.115, 0.095
-
-
-@dataclass(frozen=True)
-class _Series:
-    """One line of one panel, ready to draw; every array has one entry per value of the panel."""
-
-    dataset: str
-    colour: str
-    marker: str
-    values: tuple[float, ...]
-    means: Floats
-    lows: Floats
-    highs: Floats
-    dots: tuple[Floats, ...]
-    marks: tuple[str, ...]
-    diverged: tuple[int, ...]
+_MARK_SIZE = 7.0
 
 
 def sensitivity_figure(
@@ -92,175 +71,232 @@ def sensitivity_figure(
 
     titles: how the legend names the data sets, by key.  Data sets without any replica are left out.
     Every mark is a text with the id ``mark-<data set>-<panel>-<value>`` and exactly the table's `mark`.
+    Raises DataError when there is no replica at all.
     """
-    titles = titles or {}
     datasets = [dataset for dataset in study.datasets if dataset in set(replicas["dataset"])]
+    if not datasets:
+        raise DataError("a figure needs the result of at least one replica, got none")
+    build = score_series if len(datasets) == 1 else difference_series
+    panels = {
+        panel.key: [build(dataset, panel.key, points, significance, replicas) for dataset in datasets]
+        for panel in study.panels
+    }
     with mpl.rc_context(_SETTINGS):
-        single = len(datasets) == 1
-        footer = [mark_key(significance), *(f"{note}." for note in protocol_notes(study))]
-        layout = _Layout.of(len(study.panels), len(datasets), footer)
+        entries = _legend_entries(datasets, replicas, points, study, titles or {})
+        footer = [mark_key(significance), *(f"{note}." for note in figure_notes(study, replicas))]
+        layout = Layout.of(len(study.panels), len(datasets), len(entries), footer)
         figure = Figure(figsize=(layout.width, layout.height))
         FigureCanvasAgg(figure)
-        build = _score_series if single else _difference_series
-        everything = []
-        shared: Axes | None = None
         for number, panel in enumerate(study.panels):
-            axes = figure.add_axes(layout.axes(number), sharey=shared)
-            shared = shared or axes
-            series = [
-                build(dataset, panel, points, significance, replicas, _COLOURS[i % 10], _MARKERS[i % 10])
-                for i, dataset in enumerate(datasets)
-            ]
-            everything += series
-            _draw_reference(axes, series, panel, study, replicas, points)
-            _draw_panel(axes, series, panel, study, lettered=len(study.panels) > 1, strip=not single)
+            axes = figure.add_axes(layout.axes(number), sharey=figure.axes[0] if figure.axes else None)
+            _draw_reference(axes, datasets, points, replicas)
+            _draw_axes(axes, panel, study, layout)
+            for index, series in enumerate(panels[panel.key]):
+                _draw_series(axes, series, index, len(datasets))
+                if len(datasets) == 1:
+                    _draw_marks_above_points(axes, series)
+                else:
+                    row, colour = len(datasets) - index - 1, _STYLES[index % len(_STYLES)][0]
+                    _draw_marks_in_row(axes, series, row, colour, named=layout.is_first_column(number))
             axes.tick_params(labelleft=layout.is_first_column(number))
             if layout.is_first_column(number):
-                axes.set_ylabel(_axis_label(datasets, replicas))
-                if not single:
-                    _name_strip(axes, series)
-        if shared is not None:
-            _set_limits(shared, everything, single)
-        _draw_legend(figure, layout, datasets, replicas, study, titles)
-        for line, (text, is_note) in enumerate(layout.footer):
-            y = (_FOOTER_LINE * (len(layout.footer) - line - 1) + 0.05) / layout.height
-            style: dict[str, Any] = {"color": "#9C1C1C", "weight": "bold"} if is_note else {"color": "#404040"}
-            figure.text(0.06 / layout.width, y, text, size=6.5 if is_note else 6.0, va="bottom", **style)
+                axes.set_ylabel(axis_label(replicas), linespacing=1.1)
+                axes.yaxis.set_label_coords(-0.41 / layout.axes_width, 0.5)
+        everything = [series for of_panel in panels.values() for series in of_panel]
+        _set_limits(figure.axes[0], everything, _margins(datasets, replicas))
+        _draw_legend(figure, layout, entries)
+        _draw_footer(figure, layout)
     return figure
 
 
 def save_figure(figure: Figure, folder: Path) -> list[Path]:
     """Write ``figure.png`` (300 dpi), ``figure.pdf`` and ``figure.svg``, each atomically and free of dates."""
-    paths = []
+
+    def save(kind: str, metadata: dict[str, None]) -> Path:
+        def write(file: IO[bytes]) -> None:
+            figure.savefig(file, format=kind, dpi=300, metadata=metadata)
+
+        return write_atomically(folder / f"figure.{kind}", write)
+
     with mpl.rc_context(_SETTINGS):
-        for kind, metadata in (("png", {}), ("pdf", {"CreationDate": None}), ("svg", {"Date": None})):
-            paths.append(
-                write_atomically(
-                    folder / f"figure.{kind}",
-                    lambda file, kind=kind, metadata=metadata: figure.savefig(
-                        file, format=kind, dpi=300, metadata=metadata
-                    ),
-                )
-            )
-    return paths
+        return [save("png", {}), save("pdf", {"CreationDate": None}), save("svg", {"Date": None})]
 
 
-@dataclass(frozen=True)
-class _Layout:
-    """Where things are, in inches from the lower left corner."""
-
-    width: float
-    height: float
-    columns: int
-    rows: int
-    strip: float
-    """Room above each panel for the marks of several data sets."""
-    bottom: float
-    legend_in_grid: bool
-    """Whether the legend fills the last cell of the grid instead of a line above it."""
-    footer: tuple[tuple[str, bool], ...]
-    """Lines of text, and whether each is a note on the protocol."""
-
-    @classmethod
-    def of(cls, n_panels: int, n_datasets: int, footer: list[str]) -> _Layout:
-        # Many lines need wide panels: three columns, and the legend in the cell that five panels leave free.
-        columns = 3 if n_datasets > 2 and n_panels > 3 else n_panels
-        rows = math.ceil(n_panels / columns)
-        width = {1: 3.4, 2: 5.0}.get(columns, _TEXT_WIDTH)
-        lines: list[tuple[str, bool]] = []
-        for number, text in enumerate(footer):
-            wrapped = textwrap.wrap(text, int(width * (18 if number else 21.5)))
-            lines += [(line, number > 0) for line in wrapped]
-        strip = 0.0 if n_datasets == 1 else _MARK_LINE * n_datasets + 0.03
-        bottom = _FOOTER_LINE * len(lines) + 0.08
-        in_grid = rows * columns > n_panels
-        legend = 0.0 if in_grid else _LEGEND_LINE * _legend_rows(n_datasets, width) + 0.05
-        height = bottom + rows * (_BELOW_AXES + _AXES_HEIGHT + strip + _ABOVE_AXES) + legend
-        return cls(width, height, columns, rows, strip, bottom, in_grid, tuple(lines))
-
-    def is_first_column(self, number: int) -> bool:
-        return number % self.columns == 0
-
-    def axes(self, number: int) -> tuple[float, float, float, float]:
-        """Left, bottom, width, height of a panel as fractions of the figure."""
-        row, column = divmod(number, self.columns)
-        wide = (self.width - _LEFT - _RIGHT - _GAP * (self.columns - 1)) / self.columns
-        left = _LEFT + column * (wide + _GAP)
-        cell = _BELOW_AXES + _AXES_HEIGHT + self.strip + _ABOVE_AXES
-        bottom = self.bottom + (self.rows - 1 - row) * cell + _BELOW_AXES
-        return left / self.width, bottom / self.height, wide / self.width, _AXES_HEIGHT / self.height
+def _default_band(dataset: str, points: pd.DataFrame) -> tuple[float, float, float]:
+    """Mean and interval of the default's score; the interval is nan with fewer than two seeds."""
+    default = rows_of(points, dataset)
+    row = default[default["is_default"]].iloc[0]
+    return float(row["mean"]), float(row["low"]), float(row["high"])
 
 
-def _legend_rows(n_datasets: int, width: float) -> int:
-    return math.ceil((n_datasets + 2) / _legend_columns(n_datasets, width))
+def _margins(datasets: Sequence[str], replicas: pd.DataFrame) -> list[float]:
+    """Equivalence margins on the difference axis, widest first."""
+    metrics = [get_metric(rows_of(replicas, dataset)["metric"].iloc[0]) for dataset in datasets]
+    return sorted({TARGET_SD_MARGIN if m.in_target_units else SCORE_MARGIN for m in metrics}, reverse=True)
 
 
-def _legend_columns(n_datasets: int, width: float) -> int:
-    return min(n_datasets + 2, max(1, int(width / 1.15)))
+def _draw_reference(axes: Axes, datasets: Sequence[str], points: pd.DataFrame, replicas: pd.DataFrame) -> None:
+    """What a point is compared with: the default's interval, or no difference and the equivalence margin."""
+    if len(datasets) > 1:
+        for shade, margin in zip(("#EDEDED", "#DCDCDC"), _margins(datasets, replicas), strict=False):
+            axes.axhspan(-margin, margin, color=shade, lw=0, zorder=0)
+        axes.axhline(0.0, color="#808080", lw=0.6, zorder=1)
+        return
+    mean, low, high = _default_band(datasets[0], points)
+    if math.isfinite(low):
+        axes.axhspan(low, high, color="#E2E2E2", lw=0, zorder=0)
+    if math.isfinite(mean):
+        axes.axhline(mean, color="#808080", lw=0.6, ls=(0, (4, 3)), zorder=1)
 
 
-def _score_series(
-    dataset: str,
-    panel: Panel,
-    points: pd.DataFrame,
-    significance: pd.DataFrame,
-    replicas: pd.DataFrame,
-    colour: str,
-    marker: str,
-) -> _Series:
-    """Test scores as they are."""
-    rows = rows_of(points, dataset, panel.key).sort_values("value")
-    values = tuple(rows["value"])
-    return _Series(
-        dataset=dataset,
-        colour=colour,
-        marker=marker,
-        values=values,
-        means=rows["mean"].to_numpy(),
-        lows=rows["low"].to_numpy(),
-        highs=rows["high"].to_numpy(),
-        dots=tuple(finished_scores(rows_of(replicas, dataset, panel.key, value)) for value in values),
-        marks=_marks(significance, dataset, panel.key, values),
-        diverged=tuple(rows["n_diverged"]),
-    )
+def _draw_axes(axes: Axes, panel: Panel, study: Study, layout: Layout) -> None:
+    """Ticks, labels and letter; values are evenly spaced categories and the default's label is bold."""
+    default = float(getattr(study.default, panel.field))
+    axes.set_xticks(range(len(panel.values)))
+    axes.set_xticklabels(value_labels(panel.values, default))
+    if layout.columns > 3 and any("^" in label.get_text() for label in axes.get_xticklabels()):
+        axes.tick_params(axis="x", labelsize=6.0)
+    axes.set_xlim(-0.55, len(panel.values) - 0.45)
+    axes.set_xlabel(panel.symbol, labelpad=1.5)
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
+    axes.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
+    if len(study.panels) > 1:
+        axes.annotate(
+            panel.letter,
+            (0, 1),
+            xytext=(0, 72 * layout.strip + 3),
+            xycoords="axes fraction",
+            textcoords="offset points",
+            size=8,
+            weight="bold",
+            va="bottom",
+        )
 
 
-def _difference_series(
-    dataset: str,
-    panel: Panel,
-    points: pd.DataFrame,
-    significance: pd.DataFrame,
-    replicas: pd.DataFrame,
-    colour: str,
-    marker: str,
-) -> _Series:
-    """Paired differences to the default, up is better; the default itself is 0 by definition."""
-    rows = rows_of(points, dataset, panel.key).sort_values("value")
-    of_dataset = rows_of(replicas, dataset)
-    metric = get_metric(of_dataset["metric"].iloc[0])
-    scale = 1 / float(of_dataset["target_sd"].mean()) if metric.in_target_units else 1.0
-    contrasts = {row["value"]: row for row in rows_of(significance, dataset, panel.key).to_dict("records")}
-    nothing = {"difference": 0.0, "low": math.nan, "high": math.nan}
-    of_values = [contrasts.get(value, nothing) for value in rows["value"]]
-    dots = []
-    for value in rows["value"]:
-        pairs = signed_differences(*pairs_of(of_dataset, panel.key, value), metric.sign)
-        dots.append(pairs[np.isfinite(pairs)] * scale if value in contrasts else np.zeros(0))
-    return _Series(
-        dataset=dataset,
-        colour=colour,
-        marker=marker,
-        values=tuple(rows["value"]),
-        means=np.array([row["difference"] for row in of_values]) * scale,
-        lows=np.array([row["low"] for row in of_values]) * scale,
-        highs=np.array([row["high"] for row in of_values]) * scale,
-        dots=tuple(dots),
-        marks=_marks(significance, dataset, panel.key, tuple(rows["value"])),
-        diverged=tuple(rows["n_diverged"]),
-    )
+def _draw_series(axes: Axes, series: Series, index: int, n_datasets: int) -> None:
+    """Line, intervals, means and single seeds of one data set; several data sets stand side by side at each value."""
+    colour, marker = _STYLES[index % len(_STYLES)]
+    x = np.arange(len(series.values)) + _shift(index, n_datasets)
+    if n_datasets <= DOTS_UP_TO:
+        width = 0.2 if n_datasets == 1 else 0.04
+        for position, dots in zip(x, series.dots, strict=True):
+            offsets = np.linspace(-width, width, len(dots)) if len(dots) > 1 else np.zeros(len(dots))
+            axes.plot(position + offsets, dots, ls="", marker="o", ms=1.5, mfc=colour, mew=0, alpha=0.35, zorder=2)
+    axes.plot(x, series.means, color=colour, lw=0.8 if n_datasets == 1 else 0.6, alpha=0.8, zorder=3)
+    barred = np.isfinite(series.lows)
+    axes.vlines(x[barred], series.lows[barred], series.highs[barred], color=colour, lw=0.9, zorder=4)
+    size = 3.8 if n_datasets <= 2 else 3.0
+    axes.plot(x, series.means, ls="", marker=marker, ms=size, mfc=colour, mec="white", mew=0.4, zorder=5)
 
 
-def _marks(significance: pd.DataFrame, dataset: str, panel: str, values: tuple[float, ...]) -> tuple[str, ...]:
-    rows = rows_of(significance, dataset, panel)
-    marks = dict(zip(rows["value"], rows["mark"], strict=True))
-    return tuple(marks.get(value, "") for value in values)
+def _shift(index: int, n_datasets: int) -> float:
+    """Sideways place of a data set within a category, in categories."""
+    return min(0.64, 0.16 * n_datasets) * (index / (n_datasets - 1) - 0.5) if n_datasets > 1 else 0.0
+
+
+def _draw_marks_above_points(axes: Axes, series: Series) -> None:
+    """Marks right above the points of the only data set; counts of diverged replicas along the lower edge."""
+    for position, (mark, diverged) in enumerate(zip(series.marks, series.diverged, strict=True)):
+        if mark:
+            _write(axes, mark, (position, series.top(position)), "data", (0, 1), gid=_name("mark", series, position))
+        if diverged:
+            place = ("data", "axes fraction")
+            name = _name("diverged", series, position)
+            _write(axes, f"†{diverged}", (position, 0), place, (0, 1), size=5.5, gid=name)
+
+
+def _draw_marks_in_row(axes: Axes, series: Series, row: int, colour: str, *, named: bool) -> None:
+    """Marks of one of several data sets, in a row of its own above the panel: there no mark can fall on data.
+
+    row: counted from below.  Beside each mark stands the count of diverged replicas.
+    """
+    ink = darkened(colour)
+    height = 72 * MARK_LINE * row + 3
+    place = ("data", "axes fraction")
+    for position, (mark, diverged) in enumerate(zip(series.marks, series.diverged, strict=True)):
+        if mark:
+            _write(axes, mark, (position, 1), place, (0, height), color=ink, gid=_name("mark", series, position))
+        if diverged:
+            style = {"size": 5.0, "color": ink, "ha": "left", "gid": _name("diverged", series, position)}
+            _write(axes, f"†{diverged}", (position, 1), place, (1 + 1.8 * len(mark), height), **style)
+    if named:
+        _write(axes, series.dataset, (0, 1), "axes fraction", (-3, height), size=5.5, color=ink, ha="right")
+
+
+def _write(
+    axes: Axes, text: str, at: tuple[float, float], place: Any, offset: tuple[float, float], **style: Any
+) -> None:
+    """Text at a point, moved by an offset in typographic points."""
+    usual: dict[str, Any] = {"ha": "center", "va": "bottom", "size": _MARK_SIZE, "annotation_clip": False}
+    axes.annotate(text, at, xytext=offset, xycoords=place, textcoords="offset points", **(usual | style))
+
+
+def _name(what: str, series: Series, position: int) -> str:
+    return f"{what}-{series.dataset}-{series.panel}-{series.values[position]:g}"
+
+
+def darkened(colour: str) -> tuple[float, float, float]:
+    """A colour dark enough for small text."""
+    red, green, blue = to_rgb(colour)
+    return 0.75 * red, 0.75 * green, 0.75 * blue
+
+
+def _set_limits(axes: Axes, everything: Sequence[Series], margins: Sequence[float]) -> None:
+    """One y range for all panels, with room for marks above and for counts of diverged replicas below."""
+    several = len({series.dataset for series in everything}) > 1
+    with_dots = len({series.dataset for series in everything}) <= DOTS_UP_TO
+    numbers = np.concatenate([series.extent(with_dots) for series in everything])
+    if several:
+        numbers = np.append(numbers, [sign * margin * 1.1 for margin in margins for sign in (-1, 1)])
+    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 1.0)
+    room = (high - low) or max(abs(high) * 0.02, 1e-3)
+    below = 0.12 if not several and any(count for series in everything for count in series.diverged) else 0.05
+    axes.set_ylim(low - room * below, high + room * (0.05 if several else 0.12))
+
+
+def _legend_entries(
+    datasets: Sequence[str], replicas: pd.DataFrame, points: pd.DataFrame, study: Study, titles: Mapping[str, str]
+) -> list[Any]:
+    """Handles: one per data set, then what dots and grey mean."""
+    handles: list[Any] = []
+    metrics = {dataset: get_metric(rows_of(replicas, dataset)["metric"].iloc[0]) for dataset in datasets}
+    for index, dataset in enumerate(datasets):
+        colour, marker = _STYLES[index % len(_STYLES)]
+        label = titles.get(dataset, dataset)
+        if len(datasets) > 1 and len(set(metrics.values())) > 1:
+            label += f" ({metrics[dataset].label}{' / sd' if metrics[dataset].in_target_units else ''})"
+        elif len(datasets) == 1:
+            label += ": one seed" if len(study.seeds) == 1 else ": mean and 95 % interval"
+        handles.append(Line2D([], [], color=colour, marker=marker, ms=3.6, mec="white", mew=0.4, lw=0.8, label=label))
+    if len(study.seeds) > 1 and len(datasets) <= DOTS_UP_TO:
+        handles.append(Line2D([], [], color="#808080", ls="", marker="o", ms=2, mew=0, label="one seed"))
+    if len(datasets) > 1:
+        margins = [f"±{margin:g}" for margin in _margins(datasets, replicas)]
+        handles.append(Patch(color="#DCDCDC", lw=0, label=f"equivalence margin {', '.join(margins[::-1])}"))
+    elif math.isfinite(_default_band(datasets[0], points)[1]):
+        handles.append(Patch(color="#E2E2E2", lw=0, label="interval of the default"))
+    else:
+        handles.append(Line2D([], [], color="#808080", lw=0.6, ls=(0, (4, 3)), label="default"))
+    return handles
+
+
+def _draw_legend(figure: Figure, layout: Layout, entries: list[Any]) -> None:
+    """The one legend: centred above the panels, or in the cell of the grid that holds no panel."""
+    style: dict[str, Any] = {"frameon": False, "fontsize": 6.5, "handlelength": 1.6, "handletextpad": 0.5}
+    if layout.legend_in_grid:
+        left, bottom, width, height = layout.axes(layout.rows * layout.columns - 1)
+        box: dict[str, Any] = {"loc": "center", "bbox_to_anchor": (left, bottom, width, height), "labelspacing": 0.6}
+        figure.legend(handles=entries, ncols=1, borderaxespad=0, **box, **style)
+    else:
+        box = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.03 / layout.height)}
+        columns: dict[str, Any] = {"ncols": layout.legend_columns, "columnspacing": 1.2, "labelspacing": 0.3}
+        figure.legend(handles=entries, borderaxespad=0, borderpad=0, **box, **columns, **style)
+
+
+def _draw_footer(figure: Figure, layout: Layout) -> None:
+    """The key of the marks, and in bold red how the run departs from the paper's protocol."""
+    for line, (text, is_note) in enumerate(layout.footer):
+        y = (FOOTER_LINE * (len(layout.footer) - line - 1) + 0.04) / layout.height
+        style: dict[str, Any] = {"color": "#9C1C1C", "weight": "bold"} if is_note else {"color": "#303030"}
+        figure.text(0.06 / layout.width, y, text, size=6.0, va="bottom", **style)

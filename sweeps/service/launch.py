@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from adaptbin.errors import ResourceError
+from sweeps.service.calls import CallThread
 from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
 from sweeps.service.local import local_fit, local_gpus
 from sweeps.service.manifest import available_cores, git_state
 from sweeps.service.plan import Pack, Resources
 from sweeps.service.work import Job, Listener, Train, describe, first_line, forget, threads, train_one
-from sweeps.service.writer import Writer
 
 MAX_FAILURES = 3
 """How often the worker of one pack may die before the pack is cut in half."""
@@ -31,6 +31,7 @@ _ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON or TensorBoard files per trial
     "TUNE_DISABLE_SIGINT_HANDLER": "1",  # ours stops at a safe place, for SIGTERM too
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the listener is told in one line
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -161,7 +162,7 @@ class _Attempt:
         from ray import tune
 
         trial = tune.with_parameters(_trial, packs=self._packs, **shared)
-        with Writer() as self._writer:
+        with CallThread() as self._calls:
             tuner = tune.Tuner(
                 tune.with_resources(trial, {"cpu": resources.cpus, "gpu": resources.gpus}),
                 param_space={"pack": tune.grid_search(list(range(len(self._packs))))},
@@ -187,7 +188,7 @@ class _Attempt:
     def step(self) -> None:
         """Called several times a second, in the main thread, at a place where the run may be ended."""
         self._interruption.check()
-        self._writer.check()
+        self._calls.check()
 
     def result(self, index: int, report: Mapping[str, Any]) -> None:
         """Take one report of a trial."""
@@ -195,17 +196,17 @@ class _Attempt:
         match report["event"]:
             case "progress":
                 self._begun.add(index)
-                self._writer.post(self._listener.progress, pack, report["progress"])
+                self._calls.post(self._listener.progress, pack, report["progress"])
             case "finished" if self._open.pop(index, None):
-                self._writer.post(self._store, pack, report["records"])
+                self._calls.post(self._store, pack, report["records"])
             case "failed" if self._open.pop(index, None):
-                self._writer.post(self._listener.failed, pack, report["reason"])
+                self._calls.post(self._listener.failed, pack, report["reason"])
             case "memory":
                 self.broke(index, report["reason"])
 
     def recovered(self, index: int) -> None:
         """A worker died and its trial was queued again."""
-        self._writer.post(self._listener.retried, self._packs[index], "its worker died; goes on from its checkpoint")
+        self._calls.post(self._listener.retried, self._packs[index], "its worker died; goes on from its checkpoint")
 
     def broke(self, index: int, reason: str) -> None:
         """A pack cannot be finished as it is.  One that never got to training would not get there in halves either."""
@@ -214,7 +215,7 @@ class _Attempt:
         if index in self._begun:
             self._broken[index] = reason
         else:
-            self._writer.post(self._listener.failed, self._packs[index], reason)
+            self._calls.post(self._listener.failed, self._packs[index], reason)
 
     def _store(self, pack: Pack, records: Any) -> None:
         self._listener.finished(pack, json.loads(zlib.decompress(records.tobytes())))
@@ -225,20 +226,26 @@ def _callback(attempt: _Attempt) -> Any:
     """The attempt as a Tune callback."""
     from ray import tune
 
-    class Forward(tune.Callback):  # type: ignore[misc]  # Ray is untyped
+    class Forward(tune.Callback):
+        def __init__(self, to: _Attempt) -> None:
+            self._to = to
+
+        def __getstate__(self) -> dict[str, Any]:
+            return {}  # Tune pickles its settings, for a resume that we do not use; a thread cannot be pickled
+
         def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
-            attempt.step()
+            self._to.step()
 
         def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
-            attempt.result(trial.config["pack"], result)
+            self._to.result(trial.config["pack"], result)
 
         def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            attempt.recovered(trial.config["pack"])
+            self._to.recovered(trial.config["pack"])
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            attempt.broke(trial.config["pack"], first_line(trial.get_error() or "its worker died"))
+            self._to.broke(trial.config["pack"], first_line(trial.get_error() or "its worker died"))
 
-    return Forward()
+    return Forward(attempt)
 
 
 def _trial(config: Mapping[str, Any], *, packs: Sequence[Pack], tables: Mapping[Any, Any], settings: Any) -> None:

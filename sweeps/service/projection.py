@@ -1,4 +1,4 @@
-"""What a result record looks like as an MLflow run: names, tags, parameters, numbers.  Pure; no mlflow.
+"""What a result record looks like as MLflow runs: keys, names, tags, parameters, numbers.  Pure; no mlflow.
 
 Few, fixed names: they become the columns of MLflow's tables, and every further one slows them.
 """
@@ -10,6 +10,7 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from numbers import Real
 from typing import Any
@@ -17,38 +18,64 @@ from typing import Any
 PROJECTION_VERSION = 1
 """Raised when a replica's run changes its layout; runs of older layouts are then written anew."""
 
-CURVE_POINTS = 200
-"""Most points of one curve in MLflow; longer ones are thinned."""
+CURVE_POINTS = 100
+"""Most points of one curve in MLflow; longer ones are thinned.  MLflow takes some 80 us of CPU for each."""
 
 CURVES = ("loss", "mean_bins", "max_bins", "splits")
 
 
-def point_tags(dataset: str, panel: str | None, value: float | None) -> dict[str, str]:
-    """Tags shared by a point and its replicas.  ``panel`` None is the default point, which every panel shares."""
-    return {
-        "adaptbin.dataset": dataset,
-        "adaptbin.panel": "all" if panel is None else panel,
-        "adaptbin.value": "default" if value is None else f"{value:g}",
-    }
+@dataclass(frozen=True)
+class PointRun:
+    """How one point appears: its key within a study, its run name, and its tags."""
+
+    key: str
+    name: str
+    tags: dict[str, str]
 
 
-def replica_params(identity: Mapping[str, Any]) -> dict[str, str]:
-    """Parameters of a replica run: all that decides its number, one level deep.
+def study_settings(identity: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
+    """What all replicas of a study share: a replica's identity with the default point in it, and without its seed.
 
-    Keys of ``protocol`` bear its name as prefix: there they are switches that rarely differ, and so sort together.
+    Neither the number of seeds nor the choice of panels is part of it, so more of either join the same tree.
+    """
+    return {key: value for key, value in identity.items() if key != "seed"} | {"hyperparameters": dict(default)}
+
+
+def describe_point(hyperparameters: Mapping[str, Any], default: Mapping[str, Any]) -> PointRun:
+    """Name a point by what it changes: "tau = 0.001", or "default", the point that all panels share.
+
+    Tags ``adaptbin.panel`` and ``adaptbin.value`` are the changed field and its value ("all" and "default" for the
+    default point); several changed fields are joined by commas.
+    """
+    changed = {key: value for key, value in hyperparameters.items() if default.get(key) != value}
+    name = ", ".join(f"{key} = {_short(value)}" for key, value in changed.items())
+    return PointRun(
+        key=content_hash(dict(hyperparameters)),
+        name=name or "default",
+        tags={
+            "adaptbin.panel": ",".join(changed) or "all",
+            "adaptbin.value": ",".join(_short(value) for value in changed.values()) or "default",
+        },
+    )
+
+
+def flat_params(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Settings as MLflow parameters, one level deep.
+
+    Keys of ``protocol`` keep its name as prefix: they are switches that rarely differ, and so sort together.
     """
     flat: dict[str, Any] = {}
-    for name, value in identity.items():
+    for name, value in settings.items():
         if isinstance(value, Mapping):
             prefix = "protocol." if name == "protocol" else ""
             flat.update({f"{prefix}{key}": inner for key, inner in value.items()})
         else:
             flat[name] = value
-    return {key: str(value) for key, value in flat.items()}
+    return {key: _short(value) for key, value in flat.items()}
 
 
 def replica_scalars(record: Mapping[str, Any]) -> dict[str, float]:
-    """Metrics of a replica run that have no epoch: scores (probe means), counts and seconds.  Only finite numbers."""
+    """Numbers of a replica that have no epoch: scores (means over probes), counts, seconds.  Finite ones only."""
     numbers: dict[str, Any] = {
         f"{part}_{metric}": score
         for part in ("val", "test")
@@ -82,6 +109,39 @@ def replica_curves(record: Mapping[str, Any]) -> list[tuple[str, int, float]]:
     return points
 
 
+def replica_tags(record: Mapping[str, Any]) -> dict[str, str]:
+    """What to filter replicas by, and where one ran and diverged; none of it decides its number but the seed."""
+    runtime = record.get("runtime", {})
+    tags = {
+        "adaptbin.seed": record["identity"]["seed"],
+        "adaptbin.status": record["status"],
+        "adaptbin.diverged_at": record.get("diverged_at"),
+        "adaptbin.device": runtime.get("device"),
+        "adaptbin.pack_size": runtime.get("pack_size"),
+        "mlflow.source.git.commit": runtime.get("git", {}).get("sha"),
+    }
+    return {key: str(value) for key, value in tags.items() if value is not None}
+
+
+def interval(record: Mapping[str, Any]) -> tuple[int, int]:
+    """Start and end of a replica, ms since 1970; it ended now, if the record does not say."""
+    runtime = record.get("runtime", {})
+    finished = runtime.get("finished_at")
+    end = datetime.fromisoformat(finished).timestamp() if finished else time.time()
+    return int(1000 * (end - float(runtime.get("seconds", 0.0)))), int(1000 * end)
+
+
+def digest(record: Mapping[str, Any]) -> str:
+    """Short hash of a record's content and of the layout it is written in."""
+    return content_hash([PROJECTION_VERSION, record])
+
+
+def content_hash(content: Any) -> str:
+    """First 24 hex digits of the SHA-256 of the canonical JSON of ``content``."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
 def finite(numbers: Mapping[str, Any]) -> dict[str, float]:
     """The entries that are finite numbers: NaN breaks MLflow's views, and inf is silently made a huge number."""
     return {
@@ -91,23 +151,5 @@ def finite(numbers: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
-def interval(record: Mapping[str, Any]) -> tuple[int, int]:
-    """Start and end of a replica, ms since 1970; now, if the record does not say."""
-    runtime = record.get("runtime", {})
-    finished = runtime.get("finished_at")
-    end = datetime.fromisoformat(finished).timestamp() if finished else time.time()
-    return int(1000 * (end - float(runtime.get("seconds", 0.0)))), int(1000 * end)
-
-def runtime_tags(record: Mapping[str, Any]) -> dict[str, str]:
-    """Tags that say where a replica ran and where it diverged; they take no part in its identity."""
-    runtime = record.get("runtime", {})
-    tags = {f"adaptbin.{key}": runtime.get(key) for key in ("device", "pack_size")}
-    tags["adaptbin.diverged_at"] = record.get("diverged_at")
-    tags["mlflow.source.git.commit"] = runtime.get("git", {}).get("sha")
-    return {key: str(value) for key, value in tags.items() if value is not None}
-
-
-def digest(record: Mapping[str, Any]) -> str:
-    """Short hash of a record's content and of the layout it is written in."""
-    text = json.dumps([PROJECTION_VERSION, record], sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:24]
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)

@@ -85,6 +85,20 @@ class ResultsStore:
                 reading.records[replica.id] = record
         return reading
 
+    def sample(self, dataset: str, limit: int = 40) -> list[dict[str, Any]]:
+        """Some of the newest records of a data set, of whatever study; those with the most epochs only."""
+        files = sorted((self.output / "results" / dataset).glob("*.json"), key=os.path.getmtime, reverse=True)
+        records = []
+        for path in files[:limit]:
+            try:
+                record = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse_constant)
+                check_record(record, path.stem)
+            except (OSError, ValueError):
+                continue
+            records.append(record)
+        longest = max((record["identity"]["budget"]["epochs"] for record in records), default=0)
+        return [record for record in records if record["identity"]["budget"]["epochs"] == longest]
+
     def require_writable(self) -> None:
         """Make the output folder, and raise ResourceError unless files can be written there."""
         try:

@@ -71,10 +71,8 @@ def _old_file_store(folder: Path, root: Path) -> str | None:
     for meta in sorted(folder.glob("*/meta.yaml")):
         if meta.parent.name.isdigit():
             return (
-                f"MLflow: {meta} belongs to an old MLflow file store, which MLflow no longer opens and which keeps "
-                f"`mlflow ui` in {root} from starting. Nothing is logged to MLflow; training and results files are not "
-                f"affected. Move the numbered folders of {folder} away, then run again with --rebuild; "
-                "or choose another folder with --output"
+                f"{meta} belongs to an old MLflow file store, which MLflow no longer opens and which keeps `mlflow ui` "
+                f"in {root} from starting; move the numbered folders of {folder} away, or choose another --output"
             )
     return None
 

@@ -11,17 +11,17 @@ import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from sweeps.service.manifest import hardware
+from sweeps.service.manifest import hardware, versions
 from sweeps.service.plan import Pack, Resources
 from sweeps.service.results import write_whole
 
 if TYPE_CHECKING:
-    from adaptbin.training.pack import PackProgress
-
     from adaptbin.data.encode import EncodedTable
+    from adaptbin.training.pack import PackProgress
 
 MEMBERS = "replicas.json"
 """File in a checkpoint folder that lists the replica ids of its pack."""
@@ -85,27 +85,31 @@ def train_one(
     progress: Callable[[PackProgress], None],
     train: Train | None = None,
 ) -> list[dict[str, Any]]:
-    """Train one pack and return its records, with git state and hardware added to their ``runtime``.
+    """Train one pack and return its records, with time, versions, git state and hardware added to ``runtime``.
 
     A checkpoint that the same pack left in ``checkpoints`` is resumed, and removed once the records are returned to
     whoever stores them (:func:`forget`).  ``progress`` hears of it at most every ``PROGRESS_SECONDS`` and may raise.
     """
     import torch
 
-    if train is None:
-        from adaptbin.training.pack import train_pack as train
+    from adaptbin.training.pack import train_pack
 
     torch.set_num_threads(threads)
     state = None
     if checkpoints is not None:
         write_whole(checkpoints / pack.key / MEMBERS, json.dumps([replica.id for replica in pack.replicas]))
         state = checkpoints / pack.key / "state"
-    records = train(
+    records = (train or train_pack)(
         pack.replicas, table, device=device, checkpoint=state, progress=_throttled(progress, PROGRESS_SECONDS)
     )
-    host = hardware(device)
+    stamp = {
+        "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "versions": {name: version for name, version in versions().items() if name in ("adaptbin", "torch", "numpy")},
+        "git": dict(git),
+        "host": hardware(device),
+    }
     for record in records:
-        record["runtime"] = {**record["runtime"], "git": dict(git), "host": host}
+        record["runtime"] = {**record["runtime"], **stamp}
     return records
 
 

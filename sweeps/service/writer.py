@@ -1,43 +1,62 @@
-"""A thread that makes calls in order, so that whoever posts them never waits for a disk."""
+"""One thread that works off a queue, so that whoever fills it waits for nothing and is stopped by no failure."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
+Task = Callable[[], None]
 
-class Writer:
-    """Makes calls in its own thread, in the order they were posted; leaving the block waits for all of them."""
 
-    def __init__(self) -> None:
-        self._calls: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._work, name="writer", daemon=True)
+class BackgroundWriter:
+    """Runs tasks one after the other in a thread of its own, inside a context entered and left in that thread.
 
-    def __enter__(self) -> Writer:
+    An exception ends its task, not the thread, and goes to ``on_failure`` (in that thread).  After ``give_up_after``
+    failures in a row, or when the context cannot be entered, the rest is dropped: each may cost a time-out.
+    """
+
+    def __init__(
+        self,
+        context: AbstractContextManager[Any],
+        on_failure: Callable[[Exception], None],
+        *,
+        name: str,
+        give_up_after: int = 3,
+    ) -> None:
+        self._context = context
+        self._on_failure = on_failure
+        self._give_up_after = give_up_after
+        self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
+        # A daemon: a server that hangs must not keep the interpreter from ending.
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        """Start the thread; tasks put before are done first."""
         self._thread.start()
-        return self
 
-    def __exit__(self, *exception: object) -> None:
-        self._calls.put(None)
-        self._thread.join()
-        if exception[0] is None:
-            self.check()
+    def put(self, task: Task) -> None:
+        """Queue a task."""
+        self._tasks.put(task)
 
-    def post(self, function: Any, *arguments: Any) -> None:
-        """Call ``function(*arguments)`` after all earlier ones."""
-        self._calls.put((function, arguments))
+    def close(self, seconds: float) -> bool:
+        """Let the queue run empty for at most ``seconds``; whether it did."""
+        self._tasks.put(None)
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
 
-    def check(self) -> None:
-        """Raise what a call raised; nothing is called after that."""
-        if self._error is not None:
-            raise self._error
-
-    def _work(self) -> None:
-        while (call := self._calls.get()) is not None:
-            if self._error is None:
-                try:
-                    call[0](*call[1])
-                except BaseException as error:  # handed to the main thread by check()
-                    self._error = error
+    def _run(self) -> None:
+        failures = 0
+        try:
+            with self._context:
+                while failures < self._give_up_after and (task := self._tasks.get()) is not None:
+                    try:
+                        task()
+                        failures = 0
+                    except Exception as error:
+                        self._on_failure(error)
+                        failures += 1
+        except Exception as error:
+            self._on_failure(error)

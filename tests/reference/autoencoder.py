@@ -66,7 +66,9 @@ def forward_stack(parameters: Arrays, part: str, x: np.ndarray) -> tuple[np.ndar
     return x, inputs
 
 
-def backward_linear(parameters: Arrays, gradients: Arrays, name: str, x: np.ndarray, upstream: np.ndarray) -> np.ndarray:
+def backward_linear(
+    parameters: Arrays, gradients: Arrays, name: str, x: np.ndarray, upstream: np.ndarray
+) -> np.ndarray:
     """Adds the layer's gradients -> gradient to its input."""
     gradients[f"{name}.weight"] = upstream.T @ x
     gradients[f"{name}.bias"] = upstream.sum(axis=0)
@@ -114,9 +116,7 @@ def step_losses(
     return hord.total(categorical, numerical), numerical, gradients
 
 
-def pretrain(
-    parameters: Arrays, x: np.ndarray, n_numerical: int, batch_order: np.ndarray, settings: Settings
-) -> Trace:
+def pretrain(parameters: Arrays, x: np.ndarray, n_numerical: int, batch_order: np.ndarray, settings: Settings) -> Trace:
     """Train from given weights through given batch orders [epochs, N].  x [N, D + C] float32; returns every epoch.
 
     The parameters' type is the type everything is computed in.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
+@functools.cache
 def soft_target(target: int, n_bins: int) -> np.ndarray:
     """q_t proportional to exp(-(t - y)^2) over the live bins."""
     weight = np.array([math.exp(-((t - target) ** 2)) for t in range(n_bins)])
@@ -44,9 +46,9 @@ def terms(logits: np.ndarray, target: np.ndarray, n_bins: int, mse_scale: str = 
     sord, mse, var = [], [], []
     for row, y in zip(live, target, strict=True):
         p, log_p, q = softmax(row), log_softmax(row), soft_target(int(y), n_bins)
-        mean = sum(p[t] * t for t in range(n_bins))
-        square = sum(p[t] * t * t for t in range(n_bins))
-        sord.append(-sum(q[t] * log_p[t] for t in range(n_bins)))
+        t = np.arange(n_bins)
+        mean, square = (p * t).sum(), (p * t * t).sum()
+        sord.append(-(q * log_p).sum())
         mse.append((mean - y) ** 2 / square_factor(n_bins, mse_scale))
         var.append(max(0.0, square - mean**2))
     return Terms(float(np.mean(sord)), float(np.mean(mse)), float(np.mean(var)))

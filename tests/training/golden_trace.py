@@ -106,5 +106,5 @@ def run_trace(trace: Trace, replicas: list[Replica], seed: int, position: int) -
     for epoch in range(60):
         draws.start(epoch)
         run.run_epoch(draws)
-        bins.append(run.bins.count[position].numpy().copy())
+        bins.append(run.bins.n_bins[position].numpy().copy())
     return run, np.stack(bins)

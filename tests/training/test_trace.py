@@ -32,7 +32,7 @@ def test_trace_of_the_released_code(name: str, crowd: bool) -> None:
     np.testing.assert_allclose(loss[:exact], expected[:exact], rtol=1e-5)
     np.testing.assert_allclose(loss[exact:], expected[exact:], rtol=2e-3)
     for d, column in enumerate(trace.arrays["numerical"]):
-        count = int(run.bins.count[position, d])
+        count = int(run.bins.n_bins[position, d])
         edges = run.bins.edges[position, d, 1:count].numpy()
         np.testing.assert_allclose(edges, trace.arrays[f"final_edges.{column}"], rtol=0, atol=1e-7)
     if name == "hfc":

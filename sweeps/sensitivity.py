@@ -1,0 +1,38 @@
+"""Train the paper's sensitivity panels, test every point against the default, and draw the figure.
+
+Each panel moves one hyperparameter of adaptive binning (w_SORD, w_mse, w_var, patience, tau) and leaves the others at
+their default. Whatever is finished stays finished: the same command continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from adaptbin.data.registry import get_card
+from sweeps.service.options import Options
+from sweeps.service.points import Study, get_panels, sensitivity_study
+from sweeps.service.sweep import run_script
+from sweeps.service.work import Runner
+
+
+def study(options: Options) -> Study:
+    """The sensitivity study that the options ask for."""
+    return sensitivity_study(
+        [get_card(name) for name in options.datasets],
+        panels=get_panels(options.panels),
+        default=options.default,
+        seeds=options.seeds,
+        seeds_vary=options.seeds_vary,
+        protocol=options.protocol,
+        budget=options.budget,
+    )
+
+
+def main(argv: Sequence[str] | None = None, *, runner: Runner | None = None) -> int:
+    """Run the script.  ``argv``: words of the command line, by default those typed.  ``runner``: by default Ray."""
+    return run_script(argv, prog="sensitivity.py", about=__doc__ or "", build=study, runner=runner)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

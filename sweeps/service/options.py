@@ -1,0 +1,196 @@
+"""The command line: the same words in every script, checked before anything is read, trained or written."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import click
+
+from adaptbin.config import Budget, Hyperparameters, Protocol, SeedsVary
+from adaptbin.data.registry import get_card
+from adaptbin.errors import ConfigError, nearest
+from adaptbin.metrics import get_metric, metrics_of, primary_metric
+from sweeps.service.parameters import DEFAULT_MASK_PROB, PRESETS, parameters
+from sweeps.service.plan import Resources
+from sweeps.service.points import PANELS
+
+LISTS = ("--dataset", "--panel", "--seeds")
+"""Options whose values may follow as several words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """What a person asked for, resolved and checked."""
+
+    datasets: tuple[str, ...]
+    panels: tuple[str, ...]
+    preset: str
+    seeds: tuple[int, ...]
+    seeds_vary: SeedsVary
+    budget: Budget
+    default: Hyperparameters
+    protocol: Protocol
+    test: Literal["wilcoxon", "t"]
+    metric: str | None
+    """Metric asked for; None shows each data set's primary one."""
+    pack: int | None
+    resources: Resources
+    device: str
+    """"cpu" or "cuda"."""
+    address: str | None
+    data_dir: Path | None
+    output: Path
+    root: Path
+    """Folder whose ``mlruns`` is MLflow's own default place."""
+    tracking_uri: str | None
+    plan: bool
+    rebuild: bool
+    given: Mapping[str, Any]
+    """The options as typed, for the manifest."""
+
+    @property
+    def primary(self) -> dict[str, str]:
+        """Primary metric of every data set."""
+        return {name: primary_metric(get_card(name).primary_metric, self.protocol) for name in self.datasets}
+
+    @property
+    def metrics(self) -> dict[str, str]:
+        """Metric to test and draw, of every data set."""
+        return {name: self.metric or primary for name, primary in self.primary.items()}
+
+
+def parse_options(argv: Sequence[str] | None = None, *, prog: str, about: str) -> Options | None:
+    """Options of a command line (``sys.argv`` by default); None when it only asked for help, which is then printed.
+
+    Raises ConfigError with one clear line for whatever is unknown, missing or out of range.
+    """
+    arguments = _join_lists(list(sys.argv[1:] if argv is None else argv))
+    command = click.Command(
+        prog,
+        params=parameters(),
+        help=about,
+        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
+    )
+    try:
+        with command.make_context(prog, arguments) as context:
+            return _resolve(context.params)
+    except click.exceptions.Exit:
+        return None
+    except click.NoSuchOption as error:
+        names = [option for parameter in command.params for option in parameter.opts]
+        raise ConfigError(
+            f"unknown option {error.option_name}{nearest(error.option_name, names)}; see --help"
+        ) from error
+    except click.ClickException as error:
+        raise ConfigError(_one_line(error)) from error
+
+
+def repository_root() -> Path:
+    """Folder of the checkout these scripts are in (it holds ``pyproject.toml``), else the working directory."""
+    root = Path(__file__).resolve().parents[2]
+    return root if (root / "pyproject.toml").is_file() else Path.cwd()
+
+
+def _resolve(given: Mapping[str, Any]) -> Options:
+    if given["plan"] and given["rebuild"]:
+        raise ConfigError("at most one of --plan and --rebuild may be given, got both")
+    preset = PRESETS[given["preset"]]
+    datasets = _flat(given["dataset"])
+    resources, device = _resources(given)
+    options = Options(
+        datasets=datasets,
+        panels=tuple(key for key in PANELS if key in (_flat(given["panel"]) or PANELS)),
+        preset=given["preset"],
+        seeds=_or(given["seeds"], tuple(range(preset.seeds))),
+        seeds_vary=given["seeds_vary"],
+        budget=Budget(
+            epochs=_or(given["epochs"], preset.epochs),
+            probe_epochs=_or(given["probe_epochs"], preset.probe_epochs),
+            probes=given["probes"],
+        ),
+        default=_default_point(given),
+        protocol=Protocol.named(given["protocol"]),
+        test=given["test"],
+        metric=given["metric"],
+        pack=given["pack"],
+        resources=resources,
+        device=device,
+        address=given["address"],
+        data_dir=given["data_dir"],
+        output=(_or(given["output"], repository_root() / "mlruns")).expanduser().resolve(),
+        root=repository_root(),
+        tracking_uri=given["tracking_uri"],
+        plan=given["plan"],
+        rebuild=given["rebuild"],
+        given={name: _plain(value) for name, value in given.items() if value is not None},
+    )
+    _check(options)
+    return options
+
+
+def _check(options: Options) -> None:
+    if options.pack is not None and options.pack < 1:
+        raise ConfigError(f"pack must be a whole number >= 1, got {options.pack}")
+    if options.metric is not None:
+        for name in options.datasets:
+            task = get_card(name).task
+            if task not in get_metric(options.metric).tasks:
+                raise ConfigError(
+                    f"metric must be one that {name} ({task}) has: {', '.join(metrics_of(task))}, "
+                    f"got {options.metric!r}"
+                )
+
+
+def _default_point(given: Mapping[str, Any]) -> Hyperparameters:
+    masking = given["masking"]
+    mask_prob = _or(given["mask_prob"], 0.0 if masking == "none" else DEFAULT_MASK_PROB)
+    return replace(Hyperparameters(), masking=masking, mask_prob=mask_prob, t_init=given["t_init"])
+
+
+def _resources(given: Mapping[str, Any]) -> tuple[Resources, str]:
+    """A device named without a number of GPUs gets one whole GPU; GPUs without a device mean cuda."""
+    gpus, device = given["gpus_per_pack"], given["device"]
+    if device == "auto":
+        device = "cuda" if gpus else "cpu"
+    if gpus is None:
+        gpus = 1.0 if device == "cuda" else 0.0
+    if (device == "cuda") != (gpus != 0):
+        raise ConfigError(f"gpus per pack must be above 0 exactly when the device is cuda, got {gpus:g} with {device}")
+    return Resources(cpus=given["cpus_per_pack"], gpus=gpus), device
+
+
+def _flat(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for names in lists for name in names))
+
+
+def _or(value: Any, otherwise: Any) -> Any:
+    return otherwise if value is None else value
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, bool | int | float) else str(value)
+
+
+def _join_lists(arguments: Sequence[str]) -> list[str]:
+    """``--dataset eol hfc`` as ``--dataset eol,hfc``: words after a list option belong to it."""
+    joined: list[str] = []
+    for argument in arguments:
+        if len(joined) > 1 and joined[-2] in LISTS and not argument.startswith("-"):
+            joined[-1] += f",{argument}"
+        else:
+            joined.append(argument)
+    return joined
+
+
+def _one_line(error: click.ClickException) -> str:
+    option = getattr(getattr(error, "param", None), "opts", [""])[0]
+    if isinstance(error, click.MissingParameter):
+        return f"{option} must be given; see --help"
+    message = " ".join(error.format_message().split()).rstrip(".")
+    return message[0].lower() + message[1:] if message else type(error).__name__

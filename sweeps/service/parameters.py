@@ -1,0 +1,137 @@
+"""The options every script has: their names, kinds, defaults and help."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import click
+
+from adaptbin.config import Budget, Hyperparameters, MaskingKind, SeedsVary
+from adaptbin.data.registry import CARDS
+from adaptbin.errors import ConfigError, unknown
+from adaptbin.metrics import METRICS
+from sweeps.service.points import PANELS
+
+
+@dataclass(frozen=True)
+class Preset:
+    """How much is trained unless other options say so."""
+
+    seeds: int
+    epochs: int
+    probe_epochs: int
+
+
+PRESETS = {"paper": Preset(10, 1000, 100), "quick": Preset(3, 60, 30)}
+
+DEFAULT_MASK_PROB = 0.2
+"""p_m when a masking is asked for without one: the middle of the paper's grid .1 .2 .3."""
+
+
+def parameters() -> list[click.Parameter]:
+    """All options, in the order of the help page."""
+
+    def option(name: str, kind: Any = str, text: str = "", default: Any = None, **extra: Any) -> click.Option:
+        return click.Option([name], type=kind, default=default, help=text, **extra)
+
+    def one(name: str, known: Sequence[str], text: str, default: str | None = None) -> click.Option:
+        return option(name, _One(name.removeprefix("--"), known), text, default)
+
+    path = click.Path(path_type=Path)
+    presets = "; ".join(f"{k}: {v.seeds} seeds, {v.epochs} and {v.probe_epochs} epochs" for k, v in PRESETS.items())
+    return [
+        option("--dataset", _Names("data set", tuple(CARDS)), f"One, several, or all of: {', '.join(CARDS)}.",
+               required=True, multiple=True),
+        one("--preset", tuple(PRESETS), f"How much to train ({presets}).", "paper"),
+        option("--seeds", _Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
+        one("--seeds-vary", get_args(SeedsVary), "What a seed changes.", "pretrain"),
+        option("--epochs", int, "Pretraining epochs."),
+        option("--probe-epochs", int, "Epochs of each linear probe."),
+        option("--probes", int, "Linear probes per replica; its score is their mean.", Budget().probes),
+        option("--panel", _Names("panel", tuple(PANELS)), f"Panels to train, of: {', '.join(PANELS)}.  [default: all]",
+               multiple=True),
+        one("--masking", get_args(MaskingKind), "What replaces masked inputs in pretraining.", "none"),
+        option("--mask-prob", float, f"Probability of masking an input; {DEFAULT_MASK_PROB} where --masking is given."),
+        option("--t-init", int, "Quantile bins per feature at the start.", Hyperparameters().t_init),
+        one("--protocol", ("paper", "released"), "The paper's choices, or those of its released code.", "paper"),
+        one("--test", ("wilcoxon", "t"), "Paired test of every point against the default.", "wilcoxon"),
+        one("--metric", tuple(METRICS), "Metric to test and draw; by default the data set's primary one."),
+        option("--pack", int, "Most replicas trained together; by default all points of one seed."),
+        option("--cpus-per-pack", float, "Cores of one pack.", 1.0),
+        option("--gpus-per-pack", float, "GPUs of one pack: a share below 1, or a whole number."),
+        one("--device", ("auto", "cpu", "cuda"), "auto is cuda where --gpus-per-pack is given, else cpu.", "auto"),
+        option("--address", str, "Join the Ray cluster there instead of starting one on this machine."),
+        option("--data-dir", path, "Folder that holds data files; before $ADAPTBIN_DATA and the per-user cache."),
+        option("--output", path, "Folder for results, tables, figures and MLflow.  [default: mlruns/ of the checkout]"),
+        option("--tracking-uri", str, "MLflow store to use instead of the one that goes with --output."),
+        option("--plan", bool, "Print what would be trained, and train nothing.", False, is_flag=True),
+        option("--rebuild", bool, "Tables, figures and MLflow from the results files alone.", False, is_flag=True),
+    ]  # fmt: skip
+
+
+def parse_seeds(text: str) -> tuple[int, ...]:
+    """``"10"`` is seeds 0 to 9; ``"0,3,5"``, ``"2-4"`` and ``"7,"`` are the seeds listed.  Raises ConfigError."""
+    rule = "a number n >= 1 (seeds 0 to n-1) or a list such as 0,3,5 or 2-4"
+    words = [word for word in re.split(r"[,\s]+", text.strip()) if word]
+    if not words or not all(re.fullmatch(r"\d+(-\d+)?", word) for word in words):
+        raise ConfigError(f"seeds must be {rule}, got {text!r}")
+    if len(words) == 1 and words[0].isdigit() and "," not in text:
+        if int(words[0]) < 1:
+            raise ConfigError(f"seeds must be {rule}, got {text!r}")
+        return tuple(range(int(words[0])))
+    seeds: list[int] = []
+    for word in words:
+        low, _, high = word.partition("-")
+        listed = range(int(low), int(high or low) + 1)
+        if not listed:
+            raise ConfigError(f"a range of seeds must go upwards, got {word!r}")
+        seeds.extend(listed)
+    return tuple(sorted(set(seeds)))
+
+
+class _Names(click.ParamType[tuple[str, ...]]):
+    """A list of known names, separated by commas or spaces; "all" is every one."""
+
+    name = "names"
+
+    def __init__(self, what: str, known: Sequence[str]) -> None:
+        self._what = what
+        self._known = tuple(known)
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[str, ...]:
+        words = [word.lower() for word in re.split(r"[,\s]+", value) if word]
+        for word in words:
+            if word not in self._known and word != "all":
+                raise ConfigError(unknown(self._what, word, [*self._known, "all"]))
+        if not words:
+            raise ConfigError(f"{self._what} must be one of {', '.join(self._known)} or all, got {value!r}")
+        return self._known if "all" in words else tuple(words)
+
+
+class _One(click.ParamType[str]):
+    """One of a fixed set of words."""
+
+    name = "word"
+
+    def __init__(self, what: str, known: Sequence[str]) -> None:
+        self._what = what
+        self._known = tuple(known)
+
+    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
+        return f"[{'|'.join(self._known)}]"
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> str:
+        if value not in self._known:
+            raise ConfigError(unknown(self._what, value, self._known))
+        return str(value)
+
+
+class _Seeds(click.ParamType[tuple[int, ...]]):
+    name = "seeds"
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[int, ...]:
+        return parse_seeds(value)

@@ -1,0 +1,176 @@
+"""What a person sees while packs train: replicas done, epochs per second, time left.
+
+A live view on a terminal; elsewhere plain lines, at most one every ``LINE_SECONDS`` besides those that tell news.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable
+from types import TracebackType
+from typing import IO, TYPE_CHECKING, Self
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from sweeps.service.plan import Pack, Plan
+
+if TYPE_CHECKING:
+    from adaptbin.training.pack import PackProgress
+
+LINE_SECONDS = 15.0
+WINDOW_SECONDS = 60.0
+"""Speed is measured over this last while, so that it follows changes of pace."""
+SHOWN_PACKS = 8
+
+
+class Meter:
+    """Counts replica-epochs of pretraining (a pack of R replicas that is e epochs on counts R e)."""
+
+    def __init__(self, plan: Plan, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self.asked = len(plan.done) + len(plan.to_do)
+        self.finished = len(plan.done)
+        self._epochs = plan.study.budget.epochs
+        self._total = float(len(plan.to_do) * self._epochs)
+        self._counts: dict[str, float] = {}
+        self._resumed = 0.0
+        self._marks = deque([(clock(), 0.0)])
+
+    def advance(self, pack: Pack, epoch: int) -> None:
+        """A pack has done so many epochs of its pretraining."""
+        count = float(len(pack.replicas) * epoch)
+        if epoch > 1 and pack.key not in self._counts:
+            self._resumed += count  # a checkpoint's epochs are done, but nothing took the time since
+        self._counts[pack.key] = count
+        now = self._clock()
+        self._marks.append((now, self.trained - self._resumed))
+        while len(self._marks) > 2 and self._marks[1][0] < now - WINDOW_SECONDS:
+            self._marks.popleft()
+
+    def finish(self, pack: Pack) -> None:
+        """A pack's replicas are done."""
+        self.advance(pack, self._epochs)
+        self.finished += len(pack.replicas)
+
+    def drop(self, pack: Pack) -> None:
+        """A pack's training so far is lost, and it may come back in other packs."""
+        self._counts.pop(pack.key, None)
+        self._marks = deque([(self._clock(), self.trained - self._resumed)])
+
+    def give_up(self, pack: Pack) -> None:
+        """A pack will not be trained any more."""
+        self.drop(pack)
+        self._total -= len(pack.replicas) * self._epochs
+
+    @property
+    def trained(self) -> float:
+        """Replica-epochs of this run so far."""
+        return sum(self._counts.copy().values())  # a copy, because the view is drawn in another thread
+
+    @property
+    def share(self) -> float:
+        """How much of this run's training is done, 0 to 1."""
+        return self.trained / self._total if self._total else 1.0
+
+    @property
+    def speed(self) -> float | None:
+        """Replica-epochs per second of late; None while nothing is known."""
+        (start, before), (end, after) = self._marks[0], self._marks[-1]
+        return (after - before) / (end - start) if end > start and after > before else None
+
+    @property
+    def seconds_left(self) -> float | None:
+        """At that speed; None while nothing is known."""
+        return (self._total - self.trained) / self.speed if self.speed else None
+
+    def __str__(self) -> str:
+        speed = "" if self.speed is None else f", {self.speed:,.0f} replica-epochs/s"
+        left = f", {duration(self.seconds_left)} left" if self.seconds_left else ""
+        return f"{self.finished}/{self.asked} replicas{speed}{left}"
+
+
+class ProgressView:
+    """Shows a run on ``stream``.  A context manager; its methods may be called from any one thread."""
+
+    def __init__(self, plan: Plan, stream: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
+        self._meter = Meter(plan, clock)
+        self._names = "+".join(plan.study.datasets)
+        self._clock = clock
+        self._running: dict[str, str] = {}
+        self._last_line = clock()
+        self._console = Console(file=stream, highlight=False, soft_wrap=True)
+        self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Self:
+        if self._console.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def say(self, message: str) -> None:
+        """Print one line, above the live view where there is one."""
+        self._console.print(Text(message))
+
+    def progress(self, pack: Pack, state: PackProgress) -> None:
+        """A pack got on."""
+        if state.phase == "pretrain":
+            self._meter.advance(pack, state.epoch)
+        diverged = f", {state.diverged} diverged" if state.diverged else ""
+        self._running[pack.key] = (
+            f"{pack.dataset} x {len(pack.replicas)}: {state.phase} {state.epoch}/{state.epochs}, "
+            f"loss {state.loss:.4g}, {state.mean_bins:.1f} bins{diverged}"
+        )
+        if not self._live.is_started and self._clock() - self._last_line >= LINE_SECONDS:
+            self._line()
+
+    def finished(self, pack: Pack) -> None:
+        """A pack is done."""
+        self._running.pop(pack.key, None)
+        self._meter.finish(pack)
+        if not self._live.is_started:
+            self._line()
+
+    def failed(self, pack: Pack, reason: str) -> None:
+        """A pack will not be finished."""
+        self._running.pop(pack.key, None)
+        self._meter.give_up(pack)
+        self.say(f"failed: {pack.dataset}, {len(pack.replicas)} replicas: {reason}")
+
+    def retried(self, pack: Pack, reason: str) -> None:
+        """A pack starts again."""
+        self._running.pop(pack.key, None)
+        self._meter.drop(pack)
+        self.say(f"again: {pack.dataset}, {len(pack.replicas)} replicas: {reason}")
+
+    def _line(self) -> None:
+        self._last_line = self._clock()
+        self.say(f"{self._names}: {self._meter}")
+
+    def _render(self) -> Group:
+        running = list(self._running.copy().values())
+        head = Table.grid(padding=(0, 1))
+        head.add_row(
+            Text(self._names, style="bold"), ProgressBar(1.0, self._meter.share, width=30), Text(str(self._meter))
+        )
+        rows = [Text(f"  {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in running[:SHOWN_PACKS]]
+        if len(running) > SHOWN_PACKS:
+            rows.append(Text(f"  and {len(running) - SHOWN_PACKS} more packs", style="dim"))
+        return Group(head, *rows)
+
+
+def duration(seconds: float) -> str:
+    """``95`` as ``1 min 35 s``; two units at most."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {minutes:02d} min"
+    return f"{minutes} min {rest:02d} s" if minutes else f"{rest} s"

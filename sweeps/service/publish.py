@@ -1,0 +1,110 @@
+"""From result records to what a person reads: tables, figure, caption, manifest, and the runs in MLflow.
+
+Everything here is computed from the records, so it can be made again at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import pandas as pd
+
+from sweeps.service.captions import caption_text, protocol_notes
+from sweeps.service.contrasts import significance_frame
+from sweeps.service.figures import save_figure, sensitivity_figure
+from sweeps.service.points import Study
+from sweeps.service.tables import points_frame, replica_frame, rows_of, write_manifest, write_tables, write_text
+from sweeps.service.tracking import StudyRun, Tracker
+
+SUMMARY = {"test_mean": "mean", "test_sd": "sd", "test_low": "low", "test_high": "high", "val_mean": "val_mean"}
+"""Metric of a point's MLflow run -> column of the table of points."""
+
+
+@dataclass(frozen=True)
+class Published:
+    """One folder of tables and figures."""
+
+    study: Study
+    folder: Path
+    files: tuple[Path, ...]
+    points: pd.DataFrame
+    significance: pd.DataFrame
+
+
+def folder_of(output: Path, study: Study) -> Path:
+    """``<output>/<study>/<data set>``; several data sets are joined by ``+``."""
+    return output / study.name / "+".join(study.datasets)
+
+
+def publish(
+    study: Study,
+    records: Sequence[Mapping[str, Any]],
+    folder: Path,
+    *,
+    metrics: Mapping[str, str],
+    primary: Mapping[str, str],
+    test: Literal["wilcoxon", "t"],
+    manifest: Mapping[str, Any],
+) -> Published:
+    """Write ``replicas.csv``, ``points.csv``, ``significance.csv``, the figure, ``caption.txt`` and ``manifest.json``.
+
+    ``metrics`` and ``primary`` name a metric per data set.  A departure from the paper's protocol goes on the figure,
+    into the caption and, as ``notes``, into the manifest.
+    """
+    replicas = replica_frame(records, study, metrics, primary)
+    points = points_frame(replicas, study)
+    significance = significance_frame(replicas, study, test=test)
+    frames = {"replicas": replicas, "points": points, "significance": significance}
+    files = write_tables(folder, **frames)
+    files += save_figure(sensitivity_figure(points, significance, replicas, study), folder)
+    files.append(write_text(folder / "caption.txt", caption_text(points, significance, replicas, study)))
+    notes = list(protocol_notes(study))
+    files.append(write_manifest(folder / "manifest.json", {**manifest, "notes": notes, "metrics": dict(metrics)}))
+    return Published(study, folder, tuple(files), points, significance)
+
+
+class StudyRuns:
+    """The studies of one run in MLflow, one per data set."""
+
+    def __init__(self, tracker: Tracker, study: Study) -> None:
+        self._tracker = tracker
+        self._study = study
+        self._runs: dict[str, StudyRun] = {}
+        for dataset, replicas in study.replicas.items():
+            self._runs[dataset] = tracker.study(
+                study.name,
+                replicas[0].identity(),
+                study.default.to_dict(),
+                note=_note(study.only(dataset)),
+                tags={
+                    "seeds": ",".join(map(str, study.seeds)),
+                    "panels": ",".join(panel.key for panel in study.panels),
+                },
+            )
+
+    def replicas(self, records: Iterable[Mapping[str, Any]]) -> None:
+        """Write finished replicas; those already there are left alone."""
+        for record in records:
+            self._tracker.replica(self._runs[record["identity"]["dataset"]], record)
+
+    def finish(self, published: Published) -> None:
+        """Write the aggregates of every point of one data set, and its files as artifacts."""
+        (dataset,) = published.study.datasets
+        run = self._runs[dataset]
+        rows = rows_of(published.points, dataset).to_dict("records")
+        # The default point has a row in every panel, all alike; MLflow has one run per point.
+        summaries = {p.hyperparameters: row for p, row in zip(published.study.points, rows, strict=True)}
+        for hyperparameters, row in summaries.items():
+            numbers = {name: row[column] for name, column in SUMMARY.items()}
+            counts = {"n": row["n"], "diverged": row["n_diverged"]}
+            self._tracker.point(run, hyperparameters.to_dict(), {**numbers, **counts, "metric": row["metric"]})
+        self._tracker.finish(run, published.files)
+
+
+def _note(study: Study) -> str:
+    values = "; ".join(f"{panel.key} {', '.join(f'{value:g}' for value in panel.values)}" for panel in study.panels)
+    notes = "".join(f"\n\n{note}." for note in protocol_notes(study))
+    return f"Points: {values}; everything else at the default. Seeds {', '.join(map(str, study.seeds))}.{notes}"

@@ -1,0 +1,101 @@
+"""The numbers a sensitivity figure draws: one series per data set and panel.
+
+With one data set they are test scores.  Several data sets have no common scale, so there they are differences to the
+default of the same seed, signed so that up is better, errors in standard deviations of the train target.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from adaptbin.metrics import get_metric
+from sweeps.service.contrasts import pairs_of
+from sweeps.service.stats import Floats, signed_differences
+from sweeps.service.tables import finished_scores, rows_of
+
+
+@dataclass(frozen=True)
+class Series:
+    """One line of one panel; every array and tuple has one entry per value of the panel, in ascending order."""
+
+    dataset: str
+    panel: str
+    values: tuple[float, ...]
+    means: Floats
+    lows: Floats
+    """Lower ends of the intervals; nan where there is none."""
+    highs: Floats
+    dots: tuple[Floats, ...]
+    """Per value, one number per finished seed."""
+    marks: tuple[str, ...]
+    """The `mark` column of the significance table, and "" at the default."""
+    diverged: tuple[int, ...]
+
+    def extent(self, with_dots: bool) -> Floats:
+        """Every finite number that is drawn, [any length]."""
+        dots = self.dots if with_dots else ()
+        numbers: Floats = np.concatenate([self.means, self.lows, self.highs, *dots])
+        return numbers[np.isfinite(numbers)]
+
+    def top(self, position: int) -> float:
+        """The highest number drawn at one value; nan when nothing is."""
+        numbers = np.array([self.means[position], self.highs[position], *self.dots[position]])
+        return float(numbers[np.isfinite(numbers)].max(initial=-math.inf)) if np.isfinite(numbers).any() else math.nan
+
+
+def score_series(
+    dataset: str, panel: str, points: pd.DataFrame, significance: pd.DataFrame, replicas: pd.DataFrame
+) -> Series:
+    """Test scores as they are, with the t interval of their mean."""
+    rows = rows_of(points, dataset, panel).sort_values("value")
+    values = tuple(rows["value"])
+    return Series(
+        dataset=dataset,
+        panel=panel,
+        values=values,
+        means=rows["mean"].to_numpy(dtype=np.float64),
+        lows=rows["low"].to_numpy(dtype=np.float64),
+        highs=rows["high"].to_numpy(dtype=np.float64),
+        dots=tuple(finished_scores(rows_of(replicas, dataset, panel, value)) for value in values),
+        marks=_marks(significance, dataset, panel, values),
+        diverged=tuple(rows["n_diverged"]),
+    )
+
+
+def difference_series(
+    dataset: str, panel: str, points: pd.DataFrame, significance: pd.DataFrame, replicas: pd.DataFrame
+) -> Series:
+    """Paired differences to the default, with the t interval of their mean; the default is 0 by definition."""
+    rows = rows_of(points, dataset, panel).sort_values("value")
+    values = tuple(rows["value"])
+    of_dataset = rows_of(replicas, dataset)
+    metric = get_metric(of_dataset["metric"].iloc[0])
+    scale = 1 / float(of_dataset["target_sd"].mean()) if metric.in_target_units else 1.0
+    contrasts = {row["value"]: row for row in rows_of(significance, dataset, panel).to_dict("records")}
+    default = {"difference": 0.0, "low": math.nan, "high": math.nan}
+    drawn = [contrasts.get(value, default) for value in values]
+    dots = []
+    for value in values:
+        differences = signed_differences(*pairs_of(of_dataset, panel, value), metric.sign)
+        dots.append(differences[np.isfinite(differences)] * scale if value in contrasts else np.zeros(0))
+    return Series(
+        dataset=dataset,
+        panel=panel,
+        values=values,
+        means=np.array([row["difference"] for row in drawn]) * scale,
+        lows=np.array([row["low"] for row in drawn]) * scale,
+        highs=np.array([row["high"] for row in drawn]) * scale,
+        dots=tuple(dots),
+        marks=_marks(significance, dataset, panel, values),
+        diverged=tuple(rows["n_diverged"]),
+    )
+
+
+def _marks(significance: pd.DataFrame, dataset: str, panel: str, values: tuple[float, ...]) -> tuple[str, ...]:
+    rows = rows_of(significance, dataset, panel)
+    marks = dict(zip(rows["value"], rows["mark"], strict=True))
+    return tuple(marks.get(value, "") for value in values)

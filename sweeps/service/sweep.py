@@ -1,0 +1,257 @@
+"""What every script does: options -> study -> plan -> packs -> results -> tables, figure and MLflow."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from adaptbin.data.registry import get_card
+from adaptbin.errors import AdaptBinError, DataError
+from sweeps.service.estimate import Sizes, describe
+from sweeps.service.manifest import manifest
+from sweeps.service.options import Options, parse_options
+from sweeps.service.plan import Pack, Plan, make_plan
+from sweeps.service.points import Study
+from sweeps.service.progress import ProgressView
+from sweeps.service.results import Reading, ResultsStore
+from sweeps.service.stores import resolve_store
+from sweeps.service.work import Job, Runner, begun_packs, forget
+
+# Tables, figures, MLflow, torch and Ray take seconds to import: each is imported where it is needed.
+if TYPE_CHECKING:
+    from adaptbin.data.encode import EncodedTable
+    from adaptbin.training.pack import PackProgress
+    from sweeps.service.publish import Published, StudyRuns
+
+    Tables = dict[tuple[str, int], EncodedTable]
+
+TABLE_WIDTH = 110
+"""Columns of the summary where there is no terminal to ask."""
+
+
+def run_script(
+    argv: Sequence[str] | None,
+    *,
+    prog: str,
+    about: str,
+    build: Callable[[Options], Study],
+    runner: Runner | None = None,
+) -> int:
+    """Run a script and return its exit code.
+
+    0: every replica asked for has a result (``--plan`` and ``--help``: always).  1: some have none, or a file could not
+    be written.  2: the request was refused, before anything was trained.  128 + n: stopped by signal n.
+    """
+    try:
+        options = parse_options(argv, prog=prog, about=about)
+        return 0 if options is None else Sweep(options, build(options), runner or _ray_runner(options)).run()
+    except AdaptBinError as error:
+        _complain(f"error: {error}")
+        return 2
+    except OSError as error:
+        _complain(f"error: {error}")
+        return 1
+    except KeyboardInterrupt:
+        _complain("interrupted; the same command continues from what is finished")
+        return 130
+
+
+class Sweep:
+    """One invocation of a script."""
+
+    def __init__(self, options: Options, study: Study, runner: Runner) -> None:
+        self._options = options
+        self._study = study
+        self._runner = runner
+        self._store = ResultsStore(options.output)
+        self._checkpoints = self._store.output / "checkpoints"
+        self._mlflow = resolve_store(options.output, options.root, options.tracking_uri)
+        self._began = time.monotonic()
+        self._rejected: set[Path] = set()
+
+    def run(self) -> int:
+        """Do what the options say; returns the exit code of :func:`run_script`.
+
+        Whatever can be refused is refused before anything is written.
+        """
+        if self._options.rebuild:
+            return self._rebuild()
+        plan = self._plan(self._read())
+        if self._options.plan:
+            print(self._describe(plan))
+            return 0
+        tables = self._tables(plan)
+        self._store.require_writable()
+        with self._store.lock():
+            reading = self._read()  # again: another run may have ended just before the lock was free
+            return self._train(self._plan(reading, workers=plan.workers), reading, tables)
+
+    def _rebuild(self) -> int:
+        reading = self._read()
+        if not reading.records:
+            raise DataError(f"--rebuild needs results, got none of this study in {self._store.output / 'results'}")
+        self._store.require_writable()
+        with self._store.lock(), self._tracking(reading) as runs:
+            return self._publish(reading, runs, trained=())
+
+    def _train(self, plan: Plan, reading: Reading, tables: Tables) -> int:
+        with self._tracking(reading) as runs:
+            if plan.packs:
+                print(self._describe(plan), flush=True)
+                self._forget_useless(plan)
+                job = Job(plan.packs, tables, plan.resources, self._options.device, self._checkpoints)
+                with ProgressView(plan, sys.stderr) as view:
+                    signum = self._runner.run(job, _Recorder(self._store, runs, view))
+                reading = self._read()
+                if signum is not None:
+                    _complain(
+                        f"interrupted: {len(reading.records)} of {len(self._study.all_replicas)} replicas are "
+                        "finished; the same command continues from there"
+                    )
+                    return 128 + signum
+            else:
+                print(f"nothing to train: all {len(plan.done)} replicas have results in {self._store.output}")
+            return self._publish(reading, runs, trained={replica.id for replica in plan.to_do})
+
+    def _publish(self, reading: Reading, runs: StudyRuns, *, trained: Collection[str]) -> int:
+        """Tables and figure of every data set, and of all together; then say where they are."""
+        from rich.console import Console
+
+        from sweeps.service.tables import summary_table
+
+        names = [
+            name for name in self._study.datasets if any(r.id in reading.records for r in self._study.replicas[name])
+        ]
+        console = Console(highlight=False, width=None if sys.stdout.isatty() else TABLE_WIDTH)
+        for name in names:
+            published = self._publish_one(self._study.only(name), reading, trained)
+            runs.finish(published)
+            console.print(summary_table(published.points, published.significance, published.study, name))
+            print(f"{name}: {published.folder}", flush=True)
+        if len(names) > 1:
+            print(f"together: {self._publish_one(self._study, reading, trained).folder}")
+        print(f"MLflow: {self._mlflow.ui_command}", flush=True)
+        missing = len(self._study.all_replicas) - len(reading.records)
+        if missing:
+            _complain(
+                f"{missing} of {len(self._study.all_replicas)} replicas have no result; the same command tries again"
+            )
+        return 1 if missing else 0
+
+    def _publish_one(self, study: Study, reading: Reading, trained: Collection[str]) -> Published:
+        from sweeps.service.publish import folder_of, publish
+
+        records = [reading.records[r.id] for r in study.all_replicas if r.id in reading.records]
+        return publish(
+            study,
+            records,
+            folder_of(self._store.output, study),
+            metrics=self._options.metrics,
+            primary=self._options.primary,
+            test=self._options.test,
+            manifest=manifest(
+                study,
+                records,
+                options=self._options.given,
+                wall_seconds=time.monotonic() - self._began,
+                trained=sum(record["id"] in trained for record in records),
+                device=self._options.device if trained else "cpu",
+            ),
+        )
+
+    @contextmanager
+    def _tracking(self, reading: Reading) -> Iterator[StudyRuns]:
+        from sweeps.service.publish import StudyRuns
+        from sweeps.service.tracking import Tracker
+
+        patience = 60.0 + 0.5 * len(self._study.all_replicas)
+        with Tracker(self._mlflow, on_problem=_complain, drain_seconds=patience) as tracker:
+            runs = StudyRuns(tracker, self._study)
+            runs.replicas(reading.records.values())
+            yield runs
+
+    def _read(self) -> Reading:
+        reading = self._store.read(self._study.all_replicas)
+        for path, reason in reading.rejected.items():
+            if path not in self._rejected:
+                self._rejected.add(path)
+                _complain(f"ignored, as if it were not there: {path}: {reason}")
+        return reading
+
+    def _plan(self, reading: Reading, workers: int | None = None) -> Plan:
+        if workers is None:
+            # This machine costs nothing to ask; a cluster is called only when there is something to train.
+            ask = self._options.address is None or len(reading.records) < len(self._study.all_replicas)
+            workers = self._runner.at_once(self._options.resources) if ask else 1
+        return make_plan(
+            self._study,
+            reading.records,
+            resources=self._options.resources,
+            workers=workers,
+            pack_size=self._options.pack,
+            begun=begun_packs(self._checkpoints).values(),
+        )
+
+    def _describe(self, plan: Plan) -> str:
+        # 64 % of the rows are train rows under every split (method: "Splits").
+        cards = [get_card(name) for name in self._study.datasets]
+        sizes = {card.key: Sizes(round(0.64 * card.rows), len(card.columns)) for card in cards}
+        return describe(plan, sizes, [record for card in cards for record in self._store.sample(card.key)])
+
+    def _tables(self, plan: Plan) -> Tables:
+        """Every table that the packs train on, so that bad data stops the run before it starts."""
+        if not plan.packs:
+            return {}
+        from adaptbin.data.encode import encode
+        from adaptbin.data.sources import load_table
+
+        keys = dict.fromkeys(pack.table_key for pack in plan.packs)
+        loaded = {name: load_table(name, data_dir=self._options.data_dir) for name in dict.fromkeys(k[0] for k in keys)}
+        unseen = self._study.protocol.unseen_category
+        return {key: encode(loaded[key[0]], split_seed=key[1], unseen_category=unseen) for key in keys}
+
+    def _forget_useless(self, plan: Plan) -> None:
+        """Remove checkpoints of this study that no pack will resume; those of other studies stay."""
+        asked = {replica.id for replica in self._study.all_replicas}
+        used = {pack.key for pack in plan.packs}
+        for key, ids in begun_packs(self._checkpoints).items():
+            if key not in used and asked.issuperset(ids):
+                forget(self._checkpoints, key)
+
+
+class _Recorder:
+    """Listens to a run: each record goes to its file first, then to MLflow, then to the view."""
+
+    def __init__(self, store: ResultsStore, runs: StudyRuns, view: ProgressView) -> None:
+        self._store = store
+        self._runs = runs
+        self._view = view
+
+    def progress(self, pack: Pack, progress: PackProgress) -> None:
+        self._view.progress(pack, progress)
+
+    def finished(self, pack: Pack, records: Sequence[dict[str, Any]]) -> None:
+        for record in records:
+            self._store.write(record)
+        self._runs.replicas(records)
+        self._view.finished(pack)
+
+    def failed(self, pack: Pack, reason: str) -> None:
+        self._view.failed(pack, reason)
+
+    def retried(self, pack: Pack, reason: str) -> None:
+        self._view.retried(pack, reason)
+
+
+def _ray_runner(options: Options) -> Runner:
+    from sweeps.service.launch import RayRunner
+
+    return RayRunner(options.address)
+
+
+def _complain(message: str) -> None:
+    print(message, file=sys.stderr, flush=True)

@@ -1,0 +1,64 @@
+"""Small tables made from a seed, for tests of training; they look like encoded data sets and need no file."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from adaptbin.config import SPLIT_SEED, Architecture
+from adaptbin.data.encode import EncodedTable
+from adaptbin.data.registry import CARDS
+from adaptbin.tasks import Task
+
+ARCHITECTURE = Architecture(width=16, depth=2, batch_size=64, dropout=0.1)
+
+
+def small_table(
+    n_rows: int = 400,
+    n_numerical: int = 4,
+    cardinalities: tuple[int, ...] = (2, 5),
+    task: Task = Task.ORDINAL,
+    seed: int = 0,
+) -> EncodedTable:
+    """A table with [n_rows] rows whose target follows its first column; 64/16/20 split in row order."""
+    rng = np.random.default_rng(seed)
+    values = rng.normal(size=(n_rows, n_numerical)).astype(np.float32)
+    if n_numerical > 1:
+        values[:, 1] = np.round(np.exp(values[:, 1]), 1)  # skewed, with ties
+    codes = np.stack([rng.integers(0, c, n_rows) for c in cardinalities], 1) if cardinalities else np.zeros((n_rows, 0))
+    signal = values[:, 0] if n_numerical else codes[:, 0].astype(np.float64)
+    signal = signal + 0.3 * rng.normal(size=n_rows)
+    base = CARDS[
+        "eol" if task in (Task.ORDINAL, Task.MULTICLASS) else "breast_cancer" if task is Task.BINARY else "diabetes"
+    ]
+    card = replace(
+        base,
+        task=task,
+        levels=None if task is Task.REGRESSION else ("low", "mid", "high")[: 2 if task is Task.BINARY else 3],
+        primary_metric={"ordinal": "qwk", "multiclass": "accuracy", "binary": "auc", "regression": "rmse"}[task],
+        architecture=ARCHITECTURE,
+    )
+    cuts = np.quantile(signal, [0.5] if task is Task.BINARY else [1 / 3, 2 / 3])
+    target = torch.from_numpy(signal * 7 + 20 if task is Task.REGRESSION else np.searchsorted(cuts, signal))
+    a, b = int(0.64 * n_rows), int(0.8 * n_rows)
+    mean, sd = (
+        (float(target[:a].mean()), float(target[:a].std(correction=0))) if task is Task.REGRESSION else (0.0, 1.0)
+    )
+    return EncodedTable(
+        card=card,
+        fingerprint=f"small-{seed}",
+        split_seed=SPLIT_SEED,
+        inputs=torch.from_numpy(np.concatenate([values, codes], 1).astype(np.float32)),
+        numerical_names=tuple(f"x{i}" for i in range(n_numerical)),
+        categorical_names=tuple(f"c{i}" for i in range(len(cardinalities))),
+        cardinalities=cardinalities,
+        target=target if task is Task.REGRESSION else target.to(torch.int64),
+        target_mean=mean,
+        target_sd=sd,
+        train=torch.arange(0, a),
+        val=torch.arange(a, b),
+        test=torch.arange(b, n_rows),
+        unseen={},
+    )

@@ -1,0 +1,203 @@
+"""The central promises of a pack: alone = in the crowd, cut and resumed = not cut, one bad replica is one replica."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from adaptbin.config import Budget, Hyperparameters, Protocol, Replica, SeedsVary
+from adaptbin.errors import ConfigError
+from adaptbin.tasks import Task
+from adaptbin.training.checkpoint import FILE_NAME, load_checkpoint
+from adaptbin.training.pack import PackProgress, train_pack
+from tests.training.tables import ARCHITECTURE, small_table
+
+BUDGET = Budget(epochs=40, probe_epochs=6, probes=3)
+EAGER: dict[str, Any] = {"patience": 1, "delta": 0.01, "tau": 1e-6, "min_bin": 8, "learning_rate": 3e-3}
+CALM: dict[str, Any] = {"patience": 50}
+"""Bins stay as they are, so that losses of different epochs can be compared."""
+
+
+def make(
+    seed: int,
+    *,
+    protocol: Protocol | None = None,
+    seeds_vary: SeedsVary = "pretrain",
+    budget: Budget = BUDGET,
+    **point: Any,
+) -> Replica:
+    return Replica(
+        dataset="eol",
+        fingerprint="small-0",
+        architecture=ARCHITECTURE,
+        hyperparameters=Hyperparameters(**(EAGER | point)),
+        seed=seed,
+        seeds_vary=seeds_vary,
+        protocol=protocol or Protocol(),
+        budget=budget,
+    )
+
+
+def without_runtime(record: dict[str, Any]) -> str:
+    return json.dumps({k: v for k, v in record.items() if k != "runtime"}, allow_nan=False)
+
+
+CROWD = [
+    make(3),
+    make(3, w_sord=1.0, w_mse=1.0, w_var=1.0, t_init=10),
+    make(11, patience=4, tau=1e-3),
+    make(3, masking="random", mask_prob=0.3),
+    make(42, masking="constant", mask_prob=0.2, learning_rate=1e-2, weight_decay=0.1),
+    make(11, t_max=5),
+    make(5, min_bin=2, delta=0.1, t_max=40),
+    make(42, learning_rate=1e-5),
+    make(6, w_var=0.0),
+]
+
+
+@pytest.mark.parametrize("protocol", ["paper", "released"])
+def test_a_replica_alone_equals_the_same_replica_in_a_crowd(protocol: str) -> None:
+    table = small_table()
+    replicas = [replace(r, protocol=Protocol.named(protocol)) for r in CROWD]
+    crowd = train_pack(replicas, table)
+    widths = {max(record["bins"]["final"]) for record in crowd}
+    assert len(widths) > 3 and max(widths) > 16, "the crowd must differ in how far its heads grew"
+    for replica, record in zip(replicas, crowd, strict=True):
+        (alone,) = train_pack([replica], table)
+        assert without_runtime(alone) == without_runtime(record)  # bit for bit
+
+
+def test_order_of_a_pack_does_not_matter() -> None:
+    table = small_table()
+    forward, backward = train_pack(CROWD, table), train_pack(CROWD[::-1], table)[::-1]
+    assert [without_runtime(r) for r in forward] == [without_runtime(r) for r in backward]
+
+
+class Cut(Exception):
+    pass
+
+
+@pytest.mark.parametrize("cut_at", [1, 17, 39])
+def test_cut_and_resumed_equals_not_cut(tmp_path: Path, cut_at: int) -> None:
+    table = small_table()
+    whole = train_pack(CROWD, table)
+
+    def cut(progress: PackProgress) -> None:
+        if progress.epoch == cut_at:
+            raise Cut
+
+    with pytest.raises(Cut):
+        train_pack(CROWD, table, checkpoint=tmp_path, progress=cut)
+    epochs: list[int] = []
+    resumed = train_pack(CROWD, table, checkpoint=tmp_path, progress=lambda p: epochs.append(p.epoch))
+    assert epochs[0] == cut_at + 1
+    assert [without_runtime(r) for r in resumed] == [without_runtime(r) for r in whole]
+
+
+def test_a_checkpoint_of_other_replicas_or_a_broken_one_is_not_used(tmp_path: Path) -> None:
+    table = small_table()
+    train_pack(CROWD[:2], table, checkpoint=tmp_path)
+    ids = [r.id for r in CROWD[:2]]
+    assert load_checkpoint(tmp_path, ids) is not None
+    assert load_checkpoint(tmp_path, ids[::-1]) is None
+    whole = (tmp_path / FILE_NAME).read_bytes()
+    (tmp_path / FILE_NAME).write_bytes(whole[: len(whole) // 2])
+    assert load_checkpoint(tmp_path, ids) is None
+    epochs: list[int] = []
+    train_pack(CROWD[:2], table, checkpoint=tmp_path, progress=lambda p: epochs.append(p.epoch))
+    assert epochs[0] == 1
+
+
+def test_a_diverging_replica_leaves_its_neighbours_untouched() -> None:
+    table = small_table()
+    bad = make(3, learning_rate=1e30)
+    records = train_pack([CROWD[0], bad, CROWD[2]], table)
+    assert [r["status"] for r in records] == ["finished", "diverged", "finished"]
+    assert records[1]["diverged_at"] < BUDGET.epochs and records[1]["scores"] == {"val": {}, "test": {}}
+    assert json.dumps(records[1], allow_nan=False)
+    for record, replica in ((records[0], CROWD[0]), (records[2], CROWD[2])):
+        assert without_runtime(train_pack([replica], table)[0]) == without_runtime(record)
+
+
+def test_probe_seeds_share_one_pretraining() -> None:
+    table = small_table()
+    replicas = [make(k, seeds_vary="probe", w_sord=w) for k in range(3) for w in (10.0, 1.0)]
+    records = train_pack(replicas, table)
+    assert records[0]["curves"] == records[2]["curves"] == records[4]["curves"] != records[1]["curves"]
+    assert len({json.dumps(r["scores"]) for r in records}) == 6
+
+
+def test_different_seeds_give_different_models_and_one_seed_the_same() -> None:
+    table = small_table()
+    a, b, c = train_pack([make(0), make(1), make(0, w_sord=10.0)], table)
+    assert a["curves"]["loss"][0] != b["curves"]["loss"][0]
+    assert without_runtime(a) == without_runtime(c)
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_every_task_learns_something(task: Task) -> None:
+    table = small_table(task=task)
+    (record,) = train_pack([make(0, **CALM, budget=Budget(epochs=30, probe_epochs=60, probes=2))], table)
+    test = record["scores"]["test"]
+    better = {"binary": ("auc", 0.8), "multiclass": ("accuracy", 0.55), "ordinal": ("qwk", 0.6)}
+    if task is Task.REGRESSION:
+        assert test["rmse"] < 0.7 * table.target_sd and test["r2"] > 0.5
+    else:
+        name, least = better[task]
+        assert test[name] > least
+    assert all(0 < se < 5 for se in record["test_bootstrap_se"].values())
+
+
+@pytest.mark.parametrize(("n_numerical", "cardinalities"), [(0, (2, 5)), (3, ()), (1, (3,)), (30, (2,))])
+def test_tables_with_one_kind_or_one_column(n_numerical: int, cardinalities: tuple[int, ...]) -> None:
+    table = small_table(n_numerical=n_numerical, cardinalities=cardinalities)
+    (record,) = train_pack([make(0, **CALM)], table)
+    assert record["status"] == "finished" and len(record["bins"]["final"]) == n_numerical
+    losses = record["curves"]["loss"]
+    assert losses[-1] < losses[0]
+
+
+def test_runs_with_the_switches(tmp_path: Path) -> None:
+    table = small_table()
+    plain = train_pack([make(0)], table)[0]
+    for changes in (
+        {"pretrain_schedule": "cosine"},
+        {"decoder_depth": "encoder"},
+        {"plateau_scale": "weights"},
+        {"probe_schedule": "cosine"},
+    ):
+        record = train_pack([make(0, protocol=Protocol(**changes))], table)[0]
+        assert record["status"] == "finished"
+        assert without_runtime(record) != without_runtime(plain)
+
+
+def test_replicas_that_do_not_belong_together_are_refused() -> None:
+    table = small_table()
+    with pytest.raises(ConfigError, match="at least one replica"):
+        train_pack([], table)
+    with pytest.raises(ConfigError, match="got 2 kinds"):
+        train_pack([make(0), make(0, budget=Budget(epochs=2))], table)
+    with pytest.raises(ConfigError, match="needs its own table"):
+        train_pack([make(0)], small_table(seed=1))
+
+
+def test_curves_are_thinned_and_keep_every_split() -> None:
+    table = small_table()
+    (record,) = train_pack([make(0, budget=Budget(epochs=451, probe_epochs=1, probes=1), t_max=60)], table)
+    curves = record["curves"]
+    assert len(curves["epoch"]) <= 200 and curves["epoch"][-1] == 450
+    assert sum(curves["splits"]) == record["bins"]["splits"]
+    assert record["bins"]["splits"] == sum(record["bins"]["final"]) - 2 * 4
+
+
+def test_results_do_not_read_the_global_generator() -> None:
+    table = small_table()
+    torch.manual_seed(1)
+    first = train_pack([make(0)], table)[0]
+    torch.manual_seed(2)
+    assert without_runtime(first) == without_runtime(train_pack([make(0)], table)[0])
