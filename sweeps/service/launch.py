@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import shutil
+import socket
 import tempfile
 import zlib
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ _ENVIRONMENT = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the listener is told in one line
     "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_BACKEND_LOG_LEVEL": "error",
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default; unset, each worker warns of it
@@ -89,9 +91,13 @@ class RayRunner:
     def _connect(self, ray: Any) -> None:
         if not ray.is_initialized():
             try:
+                _knock(str(self._address))
                 ray.init(address=self._address, log_to_driver=False, logging_level=logging.ERROR)
-            except (ConnectionError, ValueError, RuntimeError) as error:
-                raise ResourceError(f"no Ray cluster answers at {self._address!r}: {first_line(error)}") from error
+            except (OSError, ValueError, RuntimeError) as error:
+                raise ResourceError(
+                    f"address must be host:port of a running Ray cluster, or auto, got {self._address!r}: "
+                    f"{first_line(error)}"
+                ) from error
 
     def _train_all(self, ray: Any, job: Job, listener: Listener, interruption: Interruption, temporary: Path) -> None:
         shared = {
@@ -284,6 +290,13 @@ def _import_ray(*, local: bool) -> Any:
 
     logging.getLogger("ray").setLevel(logging.ERROR)
     return ray
+
+
+def _knock(address: str) -> None:
+    """Raise OSError or ValueError unless something listens there; Ray itself would try for minutes."""
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        socket.create_connection((host, int(port)), timeout=5.0).close()
 
 
 def _start(ray: Any, job: Job, temporary: Path) -> None:

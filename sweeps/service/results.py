@@ -71,7 +71,7 @@ class ResultsStore:
             path = self.path(replica.dataset, replica.id)
             try:
                 text = path.read_text(encoding="utf-8")
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 continue
             except (OSError, UnicodeDecodeError) as error:
                 reading.rejected[path] = f"unreadable: {error}"

@@ -47,8 +47,6 @@ class Run:
     status: str = "RUNNING"
     parent: str | None = None
     digest: str | None = None
-    end: int = 0
-    """ms since 1970; 0 as long as it is not known."""
     params: set[str] = field(default_factory=set)
     metrics: dict[str, float] = field(default_factory=dict)
 
@@ -78,6 +76,14 @@ class Client(Protocol):
         """Put a file among the run's artifacts, in place of one of the same name."""
 
 
+_HOW_TO_READ = """
+
+Sorted by *Created* the list is a tree: study, points, replicas. ``tags.`adaptbin.kind` = 'point'`` in its search field
+leaves one row per point, with mean, sd and interval over seeds; ``adaptbin.panel``, ``adaptbin.value``,
+``adaptbin.seed`` and ``adaptbin.status`` can be asked for in the same way.
+"""
+
+
 class RunTree:
     """All runs of one study; opening it makes or finds the study's own run and marks it as running."""
 
@@ -87,9 +93,9 @@ class RunTree:
         self._client = client
         self._study = study
         self._wanted = artifacts
-        self._experiment, self._artifacts = client.experiment(study.experiment, artifacts)
+        self.experiment, self._artifacts = client.experiment(study.experiment, artifacts)
         self._runs: dict[str, Run] = {}
-        for key, run in client.runs(self._experiment, study.key):
+        for key, run in client.runs(self.experiment, study.key):
             self._runs.setdefault(key, run)
         title = f"{name} {study.dataset}"
         self._root = self._ensure(f"study:{study.key}", "study", title, {}, projection.flat_params(settings))
@@ -98,17 +104,21 @@ class RunTree:
 
     def describe(self, note: str, tags: Mapping[str, Any]) -> None:
         """Set the Markdown note and the tags of the study's run."""
+        note = note.strip() + _HOW_TO_READ
         self._log(self._root, tags={key: str(value) for key, value in tags.items()} | {"mlflow.note.content": note})
+
+    def make_points(self, points: Sequence[Mapping[str, Any]]) -> None:
+        """Make the runs of points that have none yet, so that the interface lists them in this order."""
+        now = int(1000 * time.time())
+        # It lists by time of creation, the latest first.
+        for later, hyperparameters in enumerate(reversed(points)):
+            self._point(hyperparameters, now + later)
 
     def write_replica(self, record: Mapping[str, Any]) -> None:
         """Write a record as a run below its point's, unless that very record is there."""
         identity = record["identity"]
-        what = projection.describe_point(identity["hyperparameters"], dict(self._study.default))
         start, end = projection.interval(record)
-        params = projection.flat_params(identity["hyperparameters"])
-        point = self._ensure(f"point:{what.key}", "point", what.name, what.tags, params, self._root, start)
-        point.end = max(point.end, end)
-
+        what, point = self._point(identity["hyperparameters"], start)
         key, digest = f"replica:{record['id']}", projection.digest(record)
         known = self._runs.get(key)
         if known is not None and (known.digest != digest or known.status == "RUNNING"):
@@ -131,13 +141,12 @@ class RunTree:
         self._end(run, "FINISHED" if record["status"] == "finished" else "FAILED", end)
 
     def write_point(self, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-        """Write a point's aggregate and end its run.  Raises KeyError when none of its replicas was written."""
-        what = projection.describe_point(hyperparameters, dict(self._study.default))
-        point = self._runs[f"point:{what.key}"]
+        """Write a point's aggregate, and end its run."""
+        _, point = self._point(hyperparameters)
         self._log_changed(point, summary)
         self._log(point, tags={f"adaptbin.{key}": value for key, value in summary.items() if isinstance(value, str)})
         if point.status != "FINISHED":
-            self._end(point, "FINISHED", point.end)
+            self._end(point, "FINISHED")
 
     def finish(self, artifacts: Iterable[Path], status: Status) -> None:
         """Count, end the study's run and the points still running, and upload files to the study's run.
@@ -150,7 +159,7 @@ class RunTree:
         self._log_changed(self._root, {"points": len(points), "replicas": len(replicas), "diverged": diverged})
         for point in points:
             if point.status == "RUNNING":
-                self._end(point, status, point.end)
+                self._end(point, status)
         self._end(self._root, status)
         for path in artifacts:
             if self._wanted not in (None, self._artifacts):
@@ -159,6 +168,11 @@ class RunTree:
                     f"{self._wanted} (was the folder moved?); {path.name} was not uploaded"
                 )
             self._client.upload(self._root.id, path)
+
+    def _point(self, hyperparameters: Mapping[str, Any], start: int | None = None) -> tuple[projection.PointRun, Run]:
+        what = projection.describe_point(hyperparameters, dict(self._study.default))
+        params = projection.flat_params(hyperparameters)
+        return what, self._ensure(f"point:{what.key}", "point", what.name, what.tags, params, self._root, start)
 
     def _ensure(
         self,
@@ -184,7 +198,7 @@ class RunTree:
                 "mlflow.source.name": Path(sys.argv[0]).name,
                 "mlflow.user": _user(),
             }
-            run = Run(self._client.create(self._experiment, name, tags, start), kind)
+            run = Run(self._client.create(self.experiment, name, tags, start), kind)
             self._runs[key] = run
         elif parent is not None and run.parent != parent.id:
             # The parent was deleted by hand and made anew.

@@ -178,8 +178,8 @@ class Sweep:
         reading = self._store.read(self._study.all_replicas)
         for path, reason in reading.rejected.items():
             if path not in self._rejected:
-                self._rejected.add(path)
                 _complain(f"ignored, as if it were not there: {path}: {reason}")
+        self._rejected.update(reading.rejected)
         return reading
 
     def _plan(self, reading: Reading, workers: int | None = None) -> Plan:

@@ -26,9 +26,6 @@ from sweeps.service.stats import Floats, mean_interval, standard_deviation
 POINT_KEYS = ["dataset", "panel", "value"]
 """Columns that name one point of one panel of one data set."""
 
-EXACT_FLOATS = "round_trip"
-"""What ``pandas.read_csv`` needs as `float_precision` to give back the very numbers that were written."""
-
 
 def replica_frame(
     records: Iterable[Mapping[str, Any]], study: Study, metrics: Mapping[str, str], primary: Mapping[str, str]

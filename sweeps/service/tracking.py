@@ -81,6 +81,7 @@ class Tracker:
         identity: Mapping[str, Any],
         default: Mapping[str, Any],
         *,
+        points: Sequence[Mapping[str, Any]],
         note: str,
         tags: Mapping[str, Any] | None = None,
     ) -> StudyRun:
@@ -91,17 +92,24 @@ class Tracker:
             identity: ``Replica.identity()`` of any replica of the study.  All of it but seed and hyperparameters
                 decides, with ``name`` and ``default``, which tree this is: more seeds or panels join the same one.
             default: Hyperparameters of the default point.
+            points: Hyperparameters of the points to come, in the order to list them in.
             note: Markdown shown on the run's page; replaced each time.
             tags: What may differ from one invocation to the next (seeds, panels); replaced each time.
         """
         settings = projection.study_settings(identity, default)
         key = projection.content_hash([name, settings])
         study = StudyRun(identity["dataset"], key, tuple(sorted(default.items())))
-        self._writer.put(partial(self._open_study, study, name, settings, note, dict(tags or {})))
+        self._writer.put(partial(self._open_study, study, name, settings, list(points), note, dict(tags or {})))
         return study
 
+    def page(self, study: StudyRun) -> str | None:
+        """What to append to the interface's address to see the study's runs; None until they are there."""
+        tree = self._trees.get(study)
+        # Without the last part the interface opens on its pages for chat bots.
+        return None if tree is None else f"/#/experiments/{tree.experiment}/runs?workflowType=machine_learning"
+
     def replica(self, study: StudyRun, record: Mapping[str, Any]) -> None:
-        """Write one result record as a run below its point's, which is made when its first replica comes.
+        """Write one result record as a run below its point's.
 
         The record is read later, in another thread: it must not be changed any more.
         """
@@ -124,12 +132,19 @@ class Tracker:
     # ---------------------------------------------------------------- from here on: the writer thread
 
     def _open_study(
-        self, study: StudyRun, name: str, settings: dict[str, Any], note: str, tags: dict[str, Any]
+        self,
+        study: StudyRun,
+        name: str,
+        settings: Mapping[str, Any],
+        points: Sequence[Mapping[str, Any]],
+        note: str,
+        tags: Mapping[str, Any],
     ) -> None:
         root = self._store.artifact_root
         artifacts = None if root is None else f"{root}/{study.dataset}"
         tree = self._trees[study] = RunTree(self._client, study, artifacts, name, settings)
         tree.describe(note, tags)
+        tree.make_points(points)
 
     def _kill_unfinished(self) -> None:
         for tree in self._trees.values():
@@ -171,7 +186,7 @@ class _MlflowClient:
     def experiment(self, name: str, artifacts: str | None) -> tuple[str, str]:
         found = self._client.get_experiment_by_name(name)
         if found is None:
-            # Until the tag says so the interface asks what the experiment is for, and shows pages for chat bots.
+            # Else the interface asks what the experiment is for.
             tags = {"mlflow.experimentKind": "custom_model_development"}
             found = self._client.get_experiment(self._client.create_experiment(name, artifacts, tags))
         elif found.lifecycle_stage == "deleted":
@@ -193,7 +208,6 @@ class _MlflowClient:
                         status=found.info.status,
                         parent=tags.get("mlflow.parentRunId"),
                         digest=tags.get("adaptbin.digest"),
-                        end=found.info.end_time or 0,
                         params=set(found.data.params),
                         metrics=dict(found.data.metrics),
                     ),

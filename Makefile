@@ -1,0 +1,51 @@
+# Two targets do everything on a machine with Python >= 3.11 and make:
+#   make sensitivity                            environment + the main job on an embedded data set, quick preset
+#   make sensitivity DATASET=eol PRESET=paper   the real one
+#   make test                                   lint, types, architecture, tests, coverage
+PYTHON ?= python3
+VENV ?= .venv
+DATASET ?= breast_cancer
+PRESET ?= quick
+OPTIONS ?=
+
+BIN := $(VENV)/bin
+# One core per process: packs and test workers are the parallelism.
+export OMP_NUM_THREADS = 1
+
+.DEFAULT_GOAL := help
+.PHONY: help sensitivity test lint format clean
+
+help: ## show the targets
+	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "adaptbin needs Python >= 3.11; name one with make PYTHON=/path/to/python3.11"; exit 2; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.sweeps: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[sweeps]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@ $(VENV)/.sweeps
+
+sensitivity: $(VENV)/.sweeps ## train the sensitivity panels and draw the figure (DATASET, PRESET, OPTIONS)
+	$(BIN)/python sweeps/sensitivity.py --dataset $(DATASET) --preset $(PRESET) $(OPTIONS)
+
+lint: $(VENV)/.dev ## style, types, and who may import whom
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: lint ## everything CI runs (ADAPTBIN_DATA=folder: tests on the real files, which must then be there)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report=term --cov-fail-under=90
+
+format: $(VENV)/.dev ## let ruff format and fix
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean: ## remove the environment and caches, never results
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage build *.egg-info
