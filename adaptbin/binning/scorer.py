@@ -80,8 +80,9 @@ def candidates(columns: SortedColumns, edges: Tensor, feature: Tensor, min_bin: 
     cut = torch.minimum(torch.maximum(torch.searchsorted(wide, median.to(torch.float64), right=False), start), end)
     n_left, n_right = cut - start, end - cut
     # --- Gain_var = Var(S) - w_L Var(L) - w_R Var(R)
-    share_left = n_left / size.clamp(min=1)
-    share_right = n_right / size.clamp(min=1)
+    # Whole numbers divide to float32 by default, which would leave gains right to 3e-8 only.
+    share_left = n_left.to(torch.float64) / size.clamp(min=1)
+    share_right = n_right.to(torch.float64) / size.clamp(min=1)
     gain = (
         _variance(columns, feature, start, end)
         - share_left * _variance(columns, feature, start, cut)

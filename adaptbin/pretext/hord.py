@@ -21,6 +21,9 @@ from torch import Tensor
 DEAD_LOGIT = -1e9
 """Finite stand-in for minus infinity, so that 0 times it is still a number."""
 
+SLOT_MULTIPLE = 4
+"""Slots come in fours: torch adds slices in four interleaved runs, so only then do further dead slots change no bit."""
+
 _DEEP = 80.0
 """exp(-80) is 1e-35 and adds nothing to a sum that holds exp(0); arguments that underflow are ten times slower."""
 

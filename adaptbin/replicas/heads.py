@@ -84,6 +84,9 @@ class GrowingHeads:
         self._hidden, self._buffer = hidden, buffer
         logits = buffer[:, : self._weight.shape[1]]
         bias = self._bias.masked_fill(dead, dead_logit).unsqueeze(-1)
+        if batch == 1:
+            # A product with one column is rounded differently for other numbers of rows, hence for other pack mates.
+            return torch.add(bias, (self._weight * hidden).sum(-1, keepdim=True), out=logits)
         return torch.baddbmm(bias, self._weight, hidden.transpose(1, 2), out=logits)
 
     def backward(self) -> Tensor:

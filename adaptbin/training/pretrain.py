@@ -16,7 +16,7 @@ from adaptbin.binning.trigger import Plateau, plateau_step
 from adaptbin.config import Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.pretext.corruption import corrupt
-from adaptbin.pretext.hord import HordWeights
+from adaptbin.pretext.hord import SLOT_MULTIPLE, HordWeights
 from adaptbin.replicas.optim import ReplicaAdamW, clip_per_replica_, schedule_factor
 from adaptbin.replicas.streams import MaskDraws, SeedIndex, kept_units, mask_draws, row_order
 from adaptbin.training.autoencoder import Autoencoder
@@ -143,8 +143,9 @@ class Pretraining:
         return assign(values, self.bins.edges.flatten(0, 1)).view(shape).to(torch.float32)
 
     def _fit_heads(self) -> None:
-        """Make the heads as wide as the widest feature, and tell model and optimiser."""
-        slots = int(self.bins.n_bins.max()) if self.bins.n_bins.numel() else 0
+        """Make the heads as wide as the widest feature (in whole fours), and tell model and optimiser."""
+        widest = int(self.bins.n_bins.max()) if self.bins.n_bins.numel() else 0
+        slots = -(-widest // SLOT_MULTIPLE) * SLOT_MULTIPLE
         self.model.reserve(self.model.heads.capacity_for(slots), self._decay_of_past_steps)
         self.model.set_bins(self.bins.n_bins, slots, self.weights)
         # Head rows no feature has reached yet only ever feel weight decay; mostly that rounds to nothing (1 - 1e-9 is 1).

@@ -6,18 +6,17 @@ and one thread of the driver hands them on, so that a slow disk never holds up t
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shutil
 import socket
 import tempfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from adaptbin.errors import ResourceError
+from sweeps.service.attempt import Attempt, pack_records
 from sweeps.service.calls import CallThread
 from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
 from sweeps.service.local import local_fit, local_gpus
@@ -34,7 +33,6 @@ _ENVIRONMENT = {
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",  # the listener is told in one line
     "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_BACKEND_LOG_LEVEL": "error",
     "RAY_DEDUP_LOGS": "0",
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # Ray's future default; unset, each worker warns of it
@@ -114,9 +112,10 @@ class RayRunner:
         packs = list(job.packs)
         lives: dict[str, int] = {}
         while packs:
-            attempt = _Attempt(packs, listener, interruption, job.checkpoints)
             try:
-                attempt.fit(shared, job.resources, temporary)
+                with CallThread() as calls:
+                    attempt = Attempt(packs, listener, calls, job.checkpoints)
+                    _fit(attempt, calls, shared, job.resources, interruption, temporary)
             except Interrupted:
                 return
             packs = attempt.waiting
@@ -139,124 +138,69 @@ class RayRunner:
         return Path(tempfile.gettempdir()) / f"adaptbin-checkpoints-{os.getuid()}"
 
 
-class _Attempt:
-    """One ``Tuner.fit`` over some packs, and what became of each."""
+def _fit(
+    attempt: Attempt,
+    calls: CallThread,
+    shared: Mapping[str, Any],
+    resources: Resources,
+    interruption: Interruption,
+    folder: Path,
+) -> None:
+    """Train the packs of ``attempt``.  Raises Interrupted after a signal, and whatever the listener raised."""
+    from ray import tune
 
-    def __init__(
-        self, packs: list[Pack], listener: Listener, interruption: Interruption, checkpoints: Path | None
-    ) -> None:
-        self._packs = packs
-        self._listener = listener
-        self._interruption = interruption
-        self._checkpoints = checkpoints
-        self._open = dict(enumerate(packs))
-        self._begun: set[int] = set()
-        self._broken: dict[int, str] = {}
-
-    @property
-    def broken(self) -> list[tuple[Pack, str]]:
-        """Packs whose workers died or ran out of memory, with the reason."""
-        return [(self._packs[index], reason) for index, reason in self._broken.items()]
-
-    @property
-    def waiting(self) -> list[Pack]:
-        """Packs that never started, because the run broke before their turn."""
-        return list(self._open.values())
-
-    def fit(self, shared: Mapping[str, Any], resources: Resources, folder: Path) -> None:
-        """Train.  Raises Interrupted after a signal, and whatever the listener raised."""
-        from ray import tune
-
-        trial = tune.with_parameters(_trial, packs=self._packs, **shared)
-        with CallThread() as self._calls:
-            tuner = tune.Tuner(
-                tune.with_resources(trial, {"cpu": resources.cpus, "gpu": resources.gpus}),
-                param_space={"pack": tune.grid_search(list(range(len(self._packs))))},
-                tune_config=tune.TuneConfig(reuse_actors=True),
-                run_config=tune.RunConfig(
-                    name="packs",
-                    storage_path=str(folder / "tune"),
-                    failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
-                    callbacks=[_callback(self)],
-                    verbose=0,
-                ),
-            )
-            try:
-                tuner.fit()
-            except RuntimeError as error:
-                # A cluster's memory monitor ends the whole fit: the packs that were running are the suspects.
-                for index in self._begun & self._open.keys():
-                    self.broke(index, first_line(error))
-                if not self._broken:
-                    raise
-        self._interruption.check()
-
-    def step(self) -> None:
-        """Called several times a second, in the main thread, at a place where the run may be ended."""
-        self._interruption.check()
-        self._calls.check()
-
-    def result(self, index: int, report: Mapping[str, Any]) -> None:
-        """Take one report of a trial."""
-        pack = self._packs[index]
-        match report["event"]:
-            case "progress":
-                self._begun.add(index)
-                self._calls.post(self._listener.progress, pack, report["progress"])
-            case "finished" if self._open.pop(index, None):
-                self._calls.post(self._store, pack, report["records"])
-            case "failed" if self._open.pop(index, None):
-                self._calls.post(self._listener.failed, pack, report["reason"])
-            case "memory":
-                self.broke(index, report["reason"])
-
-    def recovered(self, index: int) -> None:
-        """A worker died and its trial was queued again."""
-        self._calls.post(self._listener.retried, self._packs[index], "its worker died; goes on from its checkpoint")
-
-    def broke(self, index: int, reason: str) -> None:
-        """A pack cannot be finished as it is.  One that never got to training would not get there in halves either."""
-        if self._open.pop(index, None) is None:
-            return
-        if index in self._begun:
-            self._broken[index] = reason
-        else:
-            self._calls.post(self._listener.failed, self._packs[index], reason)
-
-    def _store(self, pack: Pack, records: Any) -> None:
-        self._listener.finished(pack, json.loads(zlib.decompress(records.tobytes())))
-        forget(self._checkpoints, pack.key)
+    trial = tune.with_parameters(_trial, packs=attempt.packs, **shared)
+    tuner = tune.Tuner(
+        tune.with_resources(trial, {"cpu": resources.cpus, "gpu": resources.gpus}),
+        param_space={"pack": tune.grid_search(list(range(len(attempt.packs))))},
+        tune_config=tune.TuneConfig(reuse_actors=True),
+        run_config=tune.RunConfig(
+            name="packs",
+            storage_path=tempfile.mkdtemp(prefix="tune-", dir=folder),
+            failure_config=tune.FailureConfig(max_failures=MAX_FAILURES),
+            callbacks=[_callback(attempt, calls, interruption)],
+            verbose=0,
+        ),
+    )
+    try:
+        tuner.fit()
+    except RuntimeError as error:
+        # A cluster's memory monitor ends the whole fit, whatever max_failures says.
+        if not attempt.all_broke(first_line(error)):
+            raise
+    interruption.check()
 
 
-def _callback(attempt: _Attempt) -> Any:
+def _callback(attempt: Attempt, calls: CallThread, interruption: Interruption) -> Any:
     """The attempt as a Tune callback."""
     from ray import tune
 
     class Forward(tune.Callback):
-        def __init__(self, to: _Attempt) -> None:
-            self._to = to
+        def __init__(self, attempt: Attempt, calls: CallThread, interruption: Interruption) -> None:
+            self._attempt, self._calls, self._interruption = attempt, calls, interruption
 
         def __getstate__(self) -> dict[str, Any]:
             return {}  # Tune pickles its settings, for a resume that we do not use; a thread cannot be pickled
 
         def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
-            self._to.step()
+            # Several times a second, in the main thread; what is raised here ends the run after Tune cleaned up.
+            self._interruption.check()
+            self._calls.check()
 
         def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
-            self._to.result(trial.config["pack"], result)
+            self._attempt.report(trial.config["pack"], result)
 
         def on_trial_recover(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            self._to.recovered(trial.config["pack"])
+            self._attempt.recovered(trial.config["pack"])
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            self._to.broke(trial.config["pack"], first_line(trial.get_error() or "its worker died"))
+            self._attempt.broke(trial.config["pack"], first_line(trial.get_error() or "its worker died"))
 
-    return Forward(attempt)
+    return Forward(attempt, calls, interruption)
 
 
 def _trial(config: Mapping[str, Any], *, packs: Sequence[Pack], tables: Mapping[Any, Any], settings: Any) -> None:
     """One trial, in a Ray worker: train a pack and report its records."""
-    import numpy
     import ray
     from ray import tune
 
@@ -274,9 +218,7 @@ def _trial(config: Mapping[str, Any], *, packs: Sequence[Pack], tables: Mapping[
         event = "memory" if isinstance(error, MemoryError) or "out of memory" in str(error).lower() else "failed"
         tune.report({"event": event, "reason": describe(error)})
         return
-    # Bytes of an array travel ten times faster than a nested dictionary, and the driver decodes them off its loop.
-    packed = numpy.frombuffer(zlib.compress(json.dumps(records, allow_nan=False).encode(), 1), dtype=numpy.uint8)
-    tune.report({"event": "finished", "records": packed})
+    tune.report({"event": "finished", "records": pack_records(records)})
     if forget_here:
         forget(settings["checkpoints"], pack.key)
     tune.report({"event": "over"})  # the last report stays in the experiment's state: a small one

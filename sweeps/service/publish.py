@@ -78,12 +78,19 @@ class StudyRuns:
                 study.name,
                 replicas[0].identity(),
                 study.default.to_dict(),
+                points=[point.to_dict() for point in study.unique_points],
                 note=_note(study.only(dataset)),
                 tags={
                     "seeds": ",".join(map(str, study.seeds)),
                     "panels": ",".join(panel.key for panel in study.panels),
                 },
             )
+
+    @property
+    def pages(self) -> dict[str, str]:
+        """Per data set what to append to the interface's address; complete once the tracker is closed."""
+        pages = {dataset: self._tracker.page(run) for dataset, run in self._runs.items()}
+        return {dataset: page for dataset, page in pages.items() if page is not None}
 
     def replicas(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Write finished replicas; those already there are left alone."""

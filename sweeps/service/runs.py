@@ -78,9 +78,9 @@ class Client(Protocol):
 
 _HOW_TO_READ = """
 
-Sorted by *Created* the list is a tree: study, points, replicas. ``tags.`adaptbin.kind` = 'point'`` in its search field
-leaves one row per point, with mean, sd and interval over seeds; ``adaptbin.panel``, ``adaptbin.value``,
-``adaptbin.seed`` and ``adaptbin.status`` can be asked for in the same way.
+Sorted by *Created* the list is a tree: study, points, replicas; in any other order it is flat.
+``tags.`adaptbin.kind` = 'point'`` in its search field leaves one row per point, with mean, sd and interval over seeds;
+`adaptbin.panel`, `adaptbin.value`, `adaptbin.seed` and `adaptbin.status` can be asked for in the same way.
 """
 
 
@@ -96,7 +96,9 @@ class RunTree:
         self.experiment, self._artifacts = client.experiment(study.experiment, artifacts)
         self._runs: dict[str, Run] = {}
         for key, run in client.runs(self.experiment, study.key):
-            self._runs.setdefault(key, run)
+            # Twice the same key: bringing back an experiment brings back the runs that were replaced in it.
+            if self._runs.setdefault(key, run) is not run:
+                client.delete(run.id)
         title = f"{name} {study.dataset}"
         self._root = self._ensure(f"study:{study.key}", "study", title, {}, projection.flat_params(settings))
         self._set_running(self._root)

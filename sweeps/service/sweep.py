@@ -95,8 +95,11 @@ class Sweep:
         if not reading.records:
             raise DataError(f"--rebuild needs results, got none of this study in {self._store.output / 'results'}")
         self._store.require_writable()
-        with self._store.lock(), self._tracking(reading) as runs:
-            return self._publish(reading, runs, trained=())
+        with self._store.lock():
+            with self._tracking(reading) as runs:
+                code = self._publish(reading, runs, trained=())
+            self._tell_mlflow(runs)
+            return code
 
     def _train(self, plan: Plan, reading: Reading, tables: Tables) -> int:
         with self._tracking(reading) as runs:
@@ -115,7 +118,9 @@ class Sweep:
                     return 128 + signum
             else:
                 print(f"nothing to train: all {len(plan.done)} replicas have results in {self._store.output}")
-            return self._publish(reading, runs, trained={replica.id for replica in plan.to_do})
+            code = self._publish(reading, runs, trained={replica.id for replica in plan.to_do})
+        self._tell_mlflow(runs)
+        return code
 
     def _publish(self, reading: Reading, runs: StudyRuns, *, trained: Collection[str]) -> int:
         """Tables and figure of every data set, and of all together; then say where they are."""
@@ -134,13 +139,18 @@ class Sweep:
             print(f"{name}: {published.folder}", flush=True)
         if len(names) > 1:
             print(f"together: {self._publish_one(self._study, reading, trained).folder}")
-        print(f"MLflow: {self._mlflow.ui_command}", flush=True)
         missing = len(self._study.all_replicas) - len(reading.records)
         if missing:
             _complain(
                 f"{missing} of {len(self._study.all_replicas)} replicas have no result; the same command tries again"
             )
         return 1 if missing else 0
+
+    def _tell_mlflow(self, runs: StudyRuns) -> None:
+        print(f"MLflow: {self._mlflow.ui_command}")
+        if self._mlflow.database is not None:
+            for name, page in runs.pages.items():
+                print(f"  {name}: http://127.0.0.1:5000{page}")
 
     def _publish_one(self, study: Study, reading: Reading, trained: Collection[str]) -> Published:
         from sweeps.service.publish import folder_of, publish

@@ -66,7 +66,9 @@ def test_first_edges_of_the_real_tables(
     table = encode(real_table(dataset))
     expected = golden_tables[dataset][f"inner_edges_T{t_init}"]
     train = table.inputs[table.train, : table.n_numerical].numpy()
-    assert list(expected) == list(table.numerical_names[: len(expected)]) and len(expected) == min(16, table.n_numerical)
+    assert list(expected) == list(table.numerical_names[: len(expected)]) and len(expected) == min(
+        16, table.n_numerical
+    )
     for d, inner in enumerate(expected.values()):
         np.testing.assert_allclose(quantile_edges(train[:, d], t_init), inner, rtol=0, atol=3e-6)
 

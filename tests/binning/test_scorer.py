@@ -58,9 +58,7 @@ def one_pair(values: np.ndarray, embeddings: np.ndarray, inner: np.ndarray, min_
     return score(values[:, None], embeddings[None], edges, zero, zero, torch.tensor([min_bin]))
 
 
-def refine_once(
-    scored: Scored, edges: Tensor, *, tau: float, t_max: int, keep_best: bool
-) -> tuple[Tensor, Tensor]:
+def refine_once(scored: Scored, edges: Tensor, *, tau: float, t_max: int, keep_best: bool) -> tuple[Tensor, Tensor]:
     """New edges [P, K+1] and the splits made [P, K]."""
     pairs = len(edges)
     split = choose_splits(
@@ -100,9 +98,7 @@ def test_two_columns_of_the_released_code_over_four_rounds(feature: int) -> None
     for round_ in range(4):
         np.testing.assert_array_equal(inner, DIGS[f"round{round_}_f{feature}_edges_before"])
         edges = torch.from_numpy(padded(inner, 200))[None]
-        scored = score(
-            values, embeddings[None], edges, torch.tensor([feature]), torch.tensor([0]), torch.tensor([32])
-        )
+        scored = score(values, embeddings[None], edges, torch.tensor([feature]), torch.tensor([0]), torch.tensor([32]))
         check_bins(scored, 0, twin.score_bins(values[:, feature], twin.unit_rows(embeddings), inner, 32))
         if feature == round_ == 0:
             found = scored.found
@@ -177,7 +173,11 @@ def test_every_bin_of_every_pair_is_the_twins(case: BinnedCase, min_bin: int, se
 
 @settings(deadline=None)
 @given(
-    seed=seeds, bins=st.integers(1, 8), room=st.integers(0, 6), tau=st.sampled_from([0.0, 0.25, 0.5]), best=st.booleans()
+    seed=seeds,
+    bins=st.integers(1, 8),
+    room=st.integers(0, 6),
+    tau=st.sampled_from([0.0, 0.25, 0.5]),
+    best=st.booleans(),
 )
 def test_choice_and_cap_are_the_twins(seed: int, bins: int, room: int, tau: float, best: bool) -> None:
     """Gains in quarters, so that scores tie, equal tau, and are 0 or of two negative gains."""

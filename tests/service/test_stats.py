@@ -77,10 +77,16 @@ def test_signed_rank_statistic_has_the_sign_of_the_better_arm_and_refuses_nothin
 
 
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12))
-def test_holm_agrees_with_statsmodels_and_with_the_definition(p_values):
-    got = stats.holm(np.array(p_values))
-    np.testing.assert_allclose(got, multipletests(p_values, method="holm")[1], rtol=1e-12)
-    np.testing.assert_allclose(got, reference.holm(p_values), rtol=1e-12)
+@settings(deadline=None)
+def test_holm_agrees_with_the_definition(p_values):
+    np.testing.assert_allclose(stats.holm(np.array(p_values)), reference.holm(p_values), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    "p_values", [[0.03], [0.04, 0.01, 0.03, 0.01], [0.5, 0.5, 0.9], list(np.random.default_rng(2).random(20) ** 3)]
+)
+def test_holm_agrees_with_statsmodels(p_values):
+    np.testing.assert_allclose(stats.holm(np.array(p_values)), multipletests(p_values, method="holm")[1], rtol=1e-12)
 
 
 def test_holm_keeps_a_test_that_could_not_run_in_the_family():
@@ -176,6 +182,7 @@ def test_effect_size_has_the_exact_hedges_factor():
 
 
 @given(st.lists(st.sampled_from([-INF, -1.0, 0.0, 2.0]), min_size=1, max_size=15))
+@settings(deadline=None)
 def test_probability_better_agrees_with_statsmodels(values):
     wins, n = sum(v > 0 for v in values), sum(v != 0 for v in values)
     got = stats.probability_better(np.array(values))

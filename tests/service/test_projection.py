@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeps.service import projection
+from tests.service.records import DEFAULT, PATIENCE, TAU, make_record
+
+
+def test_points_are_named_by_what_they_change():
+    default = DEFAULT.to_dict()
+    described = [projection.describe_point(point.to_dict(), default) for point in (DEFAULT, TAU, PATIENCE)]
+    assert [what.name for what in described] == ["default", "tau = 0.001", "patience = 20"]
+    assert [what.tags["adaptbin.panel"] for what in described] == ["all", "tau", "patience"]
+    assert [what.tags["adaptbin.value"] for what in described] == ["default", "0.001", "20"]
+    assert len({what.key for what in described}) == 3
+    both = projection.describe_point(TAU.to_dict() | {"patience": 20}, default)
+    assert both.name == "patience = 20, tau = 0.001"
+    assert both.tags == {"adaptbin.panel": "patience,tau", "adaptbin.value": "20,0.001"}
+
+
+def test_the_order_of_keys_is_no_part_of_a_points_key():
+    shuffled = dict(reversed(TAU.to_dict().items()))
+    default = DEFAULT.to_dict()
+    assert projection.describe_point(shuffled, default).key == projection.describe_point(TAU.to_dict(), default).key
+
+
+def test_a_study_is_the_same_for_every_seed_and_point_of_it():
+    default = DEFAULT.to_dict()
+    one, other = (make_record(point, seed)["identity"] for point, seed in ((DEFAULT, 0), (TAU, 7)))
+    assert projection.study_settings(one, default) == projection.study_settings(other, default)
+    longer = make_record(DEFAULT, 0, epochs=50)["identity"]
+    assert projection.study_settings(longer, default) != projection.study_settings(one, default)
+
+
+def test_parameters_hold_the_whole_identity_and_fit_one_batch():
+    params = projection.flat_params(make_record(TAU, 3)["identity"])
+    assert params["tau"] == "0.001"
+    assert params["seed"] == "3"
+    assert params["epochs"] == "12"
+    assert params["width"] == "32"
+    assert params["protocol.label_order"] == "clinical"
+    assert len(params) <= 100
+
+
+def test_scalars_leave_out_what_is_missing_or_not_finite():
+    record = make_record(DEFAULT, 0)
+    record["scores"]["test"]["accuracy"] = math.nan
+    record["bins"]["splits"] = None
+    assert projection.replica_scalars(record) == {
+        "val_qwk": 0.9,
+        "test_qwk": 0.89,
+        "triggers": 7.0,
+        "seconds": 12.5,
+    }
+    record["scores"] = {}
+    assert set(projection.replica_scalars(record)) == {"triggers", "seconds"}
+
+
+@given(epochs=st.integers(0, 450), broken=st.integers(0, 500))
+def test_curves_are_thinned_to_the_limit_without_losing_a_split(epochs, broken):
+    curves = {
+        "epoch": list(range(1, epochs + 1)),
+        "loss": [math.inf if i == broken else float(i) for i in range(epochs)],
+        "splits": [i % 3 for i in range(epochs)],
+    }
+    points = projection.replica_curves({"curves": curves})
+    loss = {step: value for name, step, value in points if name == "loss"}
+    splits = {step: value for name, step, value in points if name == "splits"}
+    assert len(splits) == min(epochs, projection.CURVE_POINTS)
+    assert len(splits) - len(loss) in (0, 1)
+    assert all(value == step - 1 for step, value in loss.items())
+    assert sum(splits.values()) == sum(curves["splits"])
+    if epochs:
+        assert max(splits) == epochs
+
+
+def test_a_replica_starts_as_long_before_its_end_as_it_took():
+    start, end = projection.interval(make_record(DEFAULT, 5))
+    assert end == 1000 * datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC).timestamp()
+    assert end - start == 12_500
+
+
+def test_the_digest_changes_with_any_number():
+    record = make_record(DEFAULT, 0)
+    before = projection.digest(record)
+    record["curves"]["loss"][3] += 1e-9
+    assert projection.digest(record) != before

@@ -1,0 +1,461 @@
+"""The projection into real MLflow stores, read back through MLflow's own client and its web interface."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shlex
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mlflow import MlflowClient
+from mlflow.entities import ViewType
+
+from sweeps.service import tracking
+from sweeps.service.projection import CURVE_POINTS
+from sweeps.service.stores import Store, resolve_store
+from sweeps.service.tracking import Tracker
+from tests.service.records import DEFAULT, PATIENCE, TAU, make_record
+
+# MLflow 3.17 on SQLAlchemy 2.1, on import.
+pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning")
+
+POINTS = (DEFAULT, TAU, PATIENCE)
+SUMMARY = {"metric": "qwk", "test_mean": 0.9, "test_sd": float("nan"), "n": 2, "diverged": 0}
+
+
+def records(seeds: int = 2) -> list[dict[str, Any]]:
+    return [make_record(point, seed) for seed in range(seeds) for point in POINTS]
+
+
+def project(store: Store, found: list[dict[str, Any]], artifacts: tuple[Path, ...] = (), **options: Any) -> list[str]:
+    """Project as a sweep does; the problems that were reported."""
+    problems: list[str] = []
+    with Tracker(store, on_problem=problems.append, **options) as tracker:
+        study = begin(tracker, found)
+        for record in found:
+            tracker.replica(study, record)
+        for point in POINTS:
+            tracker.point(study, point.to_dict(), SUMMARY)
+        tracker.finish(study, artifacts)
+    return problems
+
+
+def begin(tracker: Tracker, found: list[dict[str, Any]]) -> tracking.StudyRun:
+    return tracker.study(
+        "sensitivity",
+        found[0]["identity"],
+        DEFAULT.to_dict(),
+        points=[point.to_dict() for point in POINTS],
+        note="**Three points** of `eol`.",
+        tags={"adaptbin.seeds": len({record["identity"]["seed"] for record in found})},
+    )
+
+
+@dataclass
+class Seen:
+    """What a store shows of ``adaptbin/eol``."""
+
+    runs: dict[str, Any] = field(default_factory=dict)
+    """adaptbin.key -> mlflow run."""
+    children: dict[str, list[str]] = field(default_factory=dict)
+    """Run name -> names of the runs right below it, as listed: the latest first."""
+
+    def of_kind(self, kind: str) -> list[Any]:
+        return [run for run in self.runs.values() if run.data.tags["adaptbin.kind"] == kind]
+
+    def named(self, name: str) -> Any:
+        (run,) = (run for run in self.runs.values() if run.info.run_name == name)
+        return run
+
+
+def look(store: Store) -> Seen:
+    client = MlflowClient(store.tracking_uri)
+    experiment = client.get_experiment_by_name("adaptbin/eol")
+    listed = client.search_runs([experiment.experiment_id], max_results=1000)
+    seen = Seen({run.data.tags["adaptbin.key"]: run for run in listed})
+    assert len(seen.runs) == len(listed), "two runs with one key"
+    names = {run.info.run_id: run.info.run_name for run in listed}
+    for run in listed:
+        parent = names.get(run.data.tags.get("mlflow.parentRunId"), "")
+        seen.children.setdefault(parent, []).append(run.info.run_name)
+    return seen
+
+
+@pytest.fixture
+def new_store(tmp_path):
+    """A store that is not there yet."""
+    # The space stands for all that a shell, a URI or a database might trip over.
+    return resolve_store(tmp_path / "out put", tmp_path)
+
+
+@pytest.fixture(scope="module")
+def empty_database(tmp_path_factory):
+    """A database without a study; MLflow takes seconds to make one."""
+    made = resolve_store(tmp_path_factory.mktemp("empty"), tmp_path_factory.getbasetemp())
+    with Tracker(made, on_problem=pytest.fail):
+        pass
+    return made.database
+
+
+@pytest.fixture
+def store(new_store, empty_database):
+    """An empty store."""
+    new_store.database.parent.mkdir()
+    shutil.copy(empty_database, new_store.database)
+    return new_store
+
+
+def test_a_study_is_a_tree_of_points_and_replicas(store, tmp_path):
+    figure = tmp_path / "figure.txt"
+    figure.write_text("first")
+    assert project(store, records(), (figure,)) == []
+
+    seen = look(store)
+    assert seen.children[""] == ["sensitivity eol"]
+    assert seen.children["sensitivity eol"] == ["default", "tau = 0.001", "patience = 20"]
+    assert seen.children["tau = 0.001"] == ["seed 1, tau = 0.001", "seed 0, tau = 0.001"]
+    assert {run.info.status for run in seen.runs.values()} == {"FINISHED"}
+
+    study = seen.named("sensitivity eol")
+    assert study.data.metrics == {"points": 3, "replicas": 6, "diverged": 0}
+    assert study.data.params["epochs"] == "12"
+    assert "seed" not in study.data.params
+    assert study.data.tags["mlflow.note.content"].startswith("**Three points** of `eol`.\n")
+    assert study.data.tags["adaptbin.seeds"] == "2"
+
+    point = seen.named("tau = 0.001")
+    assert point.data.metrics == {"test_mean": 0.9, "n": 2.0, "diverged": 0.0}  # the standard deviation is not a number
+    assert point.data.params == {
+        key: f"{value:g}" if isinstance(value, float) else str(value) for key, value in TAU.to_dict().items()
+    }
+    expected = {"kind": "point", "panel": "tau", "value": "0.001", "dataset": "eol", "metric": "qwk"}
+    assert {key: point.data.tags[f"adaptbin.{key}"] for key in expected} == expected
+    assert seen.named("default").data.tags["adaptbin.panel"] == "all"
+
+    replica = seen.named("seed 1, patience = 20")
+    record = make_record(PATIENCE, 1)
+    assert replica.data.params["patience"] == "20"
+    assert replica.data.params["seed"] == "1"
+    assert replica.data.metrics["test_qwk"] == record["scores"]["test"]["qwk"]
+    assert replica.data.metrics["val_qwk"] == record["scores"]["val"]["qwk"]
+    assert replica.data.metrics["loss"] == record["curves"]["loss"][-1]
+    assert replica.info.end_time - replica.info.start_time == 12_500
+    assert replica.data.tags["adaptbin.seed"] == "1"
+
+
+def test_curves_have_the_epoch_as_step_and_end_with_the_run(store):
+    record = make_record(DEFAULT, 0, epochs=1000)
+    assert project(store, [record]) == []
+    replica = look(store).named("seed 0, default")
+    client = MlflowClient(store.tracking_uri)
+    for name in ("loss", "mean_bins", "max_bins", "splits"):
+        history = client.get_metric_history(replica.info.run_id, name)
+        assert len(history) == CURVE_POINTS <= 200
+        assert history[-1].step == 1000
+        assert history[-1].timestamp == replica.info.end_time
+    assert sum(metric.value for metric in history) == sum(record["curves"]["splits"])
+
+
+def test_projecting_again_changes_nothing(store):
+    assert project(store, records()) == []
+    before, (metrics, params, runs) = look(store), count_rows(store)
+    assert project(store, list(reversed(records()))) == []
+    after = look(store)
+    assert {key: run.info.run_id for key, run in after.runs.items()} == {
+        key: run.info.run_id for key, run in before.runs.items()
+    }
+    assert count_rows(store) == (metrics, params, runs)
+    assert {run.info.status for run in after.runs.values()} == {"FINISHED"}
+
+
+def count_rows(store: Store) -> tuple[int, ...]:
+    with closing(sqlite3.connect(store.database)) as connection:
+        return tuple(
+            connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] for table in ("metrics", "params", "runs")
+        )
+
+
+def test_more_seeds_join_the_same_tree_and_new_scores_replace_the_old(store, monkeypatch):
+    monkeypatch.setattr(tracking, "_RUNS_PER_PAGE", 3)  # ten runs: found only by paging
+    assert project(store, records(seeds=2)) == []
+    before = look(store)
+    longer = records(seeds=3)
+    longer[0] |= {"scores": {"val": {"qwk": 0.5}, "test": {"qwk": 0.25}}}  # trained again elsewhere
+    assert project(store, longer) == []
+    after = look(store)
+
+    assert after.children["default"] == ["seed 2, default", "seed 1, default", "seed 0, default"]
+    assert after.named("sensitivity eol").data.metrics["replicas"] == 9
+    assert after.named("seed 0, default").data.metrics["test_qwk"] == 0.25
+    same = {key for key, run in before.runs.items() if after.runs[key].info.run_id == run.info.run_id}
+    assert before.runs.keys() - same == {f"replica:{longer[0]['id']}"}
+
+
+def test_the_newest_aggregate_is_the_one_shown(store):
+    assert project(store, records()) == []
+    with Tracker(store, on_problem=pytest.fail) as tracker:
+        study = begin(tracker, records())
+        tracker.point(study, TAU.to_dict(), SUMMARY | {"test_mean": 0.1, "n": 3})
+        tracker.finish(study, ())
+    assert look(store).named("tau = 0.001").data.metrics == {"test_mean": 0.1, "n": 3.0, "diverged": 0.0}
+
+
+def test_a_diverged_replica_is_shown_as_failed_and_counted(store):
+    found = [*records(), make_record(TAU, 2, diverged=True)]
+    found[-1]["curves"]["loss"][-1] = float("inf")
+    assert project(store, found) == []
+    seen = look(store)
+    replica = seen.named("seed 2, tau = 0.001")
+    assert replica.info.status == "FAILED"
+    assert replica.data.tags["adaptbin.status"] == "diverged"
+    assert replica.data.tags["adaptbin.diverged_at"] == "12"
+    assert "test_qwk" not in replica.data.metrics
+    assert replica.data.metrics["loss"] == found[-1]["curves"]["loss"][-2]
+    assert seen.named("tau = 0.001").info.status == "FINISHED"
+    assert seen.named("sensitivity eol").data.metrics["diverged"] == 1
+
+
+def test_an_interrupted_study_is_killed_and_goes_on_next_time(store):
+    found = records()
+    with pytest.raises(KeyboardInterrupt), Tracker(store, on_problem=pytest.fail) as tracker:
+        study = begin(tracker, found)
+        tracker.replica(study, found[0])
+        raise KeyboardInterrupt
+    seen = look(store)
+    assert {run.info.run_name: run.info.status for run in seen.runs.values()} == {
+        "sensitivity eol": "KILLED",
+        "default": "KILLED",
+        "tau = 0.001": "KILLED",
+        "patience = 20": "KILLED",
+        "seed 0, default": "FINISHED",
+    }
+    assert project(store, found) == []
+    assert {run.info.status for run in look(store).runs.values()} == {"FINISHED"}
+
+
+def test_the_study_is_running_while_the_sweep_goes(store):
+    found = records()
+    with Tracker(store, on_problem=pytest.fail) as tracker:
+        study = begin(tracker, found)
+        tracker.replica(study, found[0])
+        wait_for(lambda: tracker.page(study) is not None and len(look(store).of_kind("replica")) == 1)
+        seen = look(store)
+        assert {run.info.status for run in (*seen.of_kind("study"), *seen.of_kind("point"))} == {"RUNNING"}
+        assert len(seen.of_kind("point")) == 3
+        experiment = seen.named("default").info.experiment_id
+        assert tracker.page(study) == f"/#/experiments/{experiment}/runs?workflowType=machine_learning"
+        tracker.finish(study, ())
+
+
+def wait_for(ready, seconds: float = 30.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not ready():
+        assert time.monotonic() < deadline, "waited too long"
+        time.sleep(0.05)
+
+
+def test_what_was_deleted_by_hand_comes_back_in_its_place(store):
+    assert project(store, records()) == []
+    client, seen = MlflowClient(store.tracking_uri), look(store)
+    client.delete_run(seen.named("tau = 0.001").info.run_id)
+    client.delete_run(seen.named("seed 0, default").info.run_id)
+    assert project(store, records()) == []
+    assert sorted(look(store).children["tau = 0.001"]) == ["seed 0, tau = 0.001", "seed 1, tau = 0.001"]
+    assert len(look(store).runs) == 10
+
+    client.delete_experiment(seen.named("default").info.experiment_id)
+    assert project(store, records()) == []
+    assert len(look(store).runs) == 10
+
+
+def test_a_run_that_was_cut_short_is_written_anew(store):
+    assert project(store, records()) == []
+    client, half = MlflowClient(store.tracking_uri), look(store).named("seed 0, default")
+    client.delete_tag(half.info.run_id, "adaptbin.digest")
+    assert project(store, records()) == []
+    assert look(store).named("seed 0, default").info.run_id != half.info.run_id
+    deleted = client.search_runs([half.info.experiment_id], run_view_type=ViewType.DELETED_ONLY)
+    assert [run.info.run_id for run in deleted] == [half.info.run_id]
+
+
+def test_artifacts_are_overwritten(store, tmp_path):
+    figure = tmp_path / "figure.txt"
+    for text in ("first", "second"):
+        figure.write_text(text)
+        assert project(store, records(), (figure,)) == []
+    (uploaded,) = Path(store.artifact_root, "eol").rglob("figure.txt")
+    assert uploaded.read_text() == "second"
+
+
+def test_a_moved_store_says_so_and_leaves_the_old_place_alone(tmp_path):
+    first = resolve_store(tmp_path / "old", tmp_path)
+    assert project(first, records()) == []
+    Path(tmp_path / "old").rename(tmp_path / "new")
+    figure = tmp_path / "figure.txt"
+    figure.touch()
+    moved = resolve_store(tmp_path / "new", tmp_path)
+    (problem,) = project(moved, records(), (figure,))
+    assert f"keeps its artifacts in {tmp_path}/old/artifacts/eol" in problem
+    assert "was the folder moved?" in problem
+    assert not (tmp_path / "old").exists()
+    assert look(moved).named("sensitivity eol").info.status == "FINISHED"
+
+
+def test_the_database_writes_ahead_and_is_let_go(store):
+    modes: list[tuple[str, int]] = []
+    with Tracker(store, on_problem=pytest.fail) as tracker:
+        study = begin(tracker, records())
+
+        def ask() -> None:
+            from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+            with SqlAlchemyStore._engine_map[store.tracking_uri].connect() as connection:
+                pragma = [
+                    connection.exec_driver_sql(f"PRAGMA {name}").scalar() for name in ("journal_mode", "synchronous")
+                ]
+            modes.append(tuple(pragma))
+
+        tracker._writer.put(ask)
+        tracker.finish(study, ())
+    assert modes == [("wal", 1)]
+    # The last connection that closes folds the write-ahead log back into the database.
+    assert sorted(path.name for path in store.database.parent.iterdir()) == ["mlflow.db"]
+
+
+def test_nothing_global_is_left_behind(new_store, monkeypatch, capfd):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "7")
+    monkeypatch.delenv("MLFLOW_DISABLE_TELEMETRY", raising=False)
+    environment, level = dict(os.environ), logging.getLogger("mlflow").level
+    seen: dict[str, str] = {}
+    with Tracker(new_store, on_problem=pytest.fail) as tracker:
+        seen.update(os.environ)
+        tracker.finish(begin(tracker, records()), ())
+    assert seen["MLFLOW_DISABLE_TELEMETRY"] == "true"
+    assert seen["MLFLOW_HTTP_REQUEST_TIMEOUT"] == "7"
+    assert dict(os.environ) == environment
+    assert logging.getLogger("mlflow").level == level
+    assert capfd.readouterr() == ("", "")
+
+
+def test_a_server_that_is_away_is_reported_once_and_stops_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    with socket.socket() as taken:  # bound but not listening: a port where nobody answers
+        taken.bind(("127.0.0.1", 0))
+        uri = f"http://me:secret@127.0.0.1:{taken.getsockname()[1]}"
+        began = time.monotonic()
+        (problem,) = project(resolve_store(tmp_path, tmp_path, uri), records())
+    assert time.monotonic() - began < 30
+    assert "Training and results files are not affected; run again with --rebuild" in problem
+    assert "secret" not in problem
+
+
+def test_a_store_that_cannot_be_made_is_reported_once(tmp_path):
+    (tmp_path / "file").touch()
+    (problem,) = project(resolve_store(tmp_path / "file", tmp_path), records())
+    assert problem.startswith(f"MLflow at sqlite:///{tmp_path}/file/mlflow.db: ")
+    (problem,) = project(resolve_store(tmp_path, tmp_path, "nosuch://store"), records())
+    assert "nosuch://store" in problem
+
+
+def test_an_old_file_store_is_explained_and_left_alone(tmp_path):
+    meta = tmp_path / "mlruns" / "0" / "meta.yaml"
+    meta.parent.mkdir(parents=True)
+    meta.touch()
+    (problem,) = project(resolve_store(tmp_path / "mlruns", tmp_path), records())
+    assert "belongs to an old MLflow file store" in problem
+    assert "run again with --rebuild" in problem
+    assert not (tmp_path / "mlflow.db").exists()
+
+
+def test_a_writer_that_is_too_slow_is_left_behind(store, monkeypatch):
+    release, problems = threading.Event(), []
+    monkeypatch.setattr(tracking.RunTree, "write_replica", lambda *_: release.wait(60.0))
+    with Tracker(store, on_problem=problems.append, drain_seconds=0.1) as tracker:
+        tracker.replica(begin(tracker, records()), records()[0])
+    assert not release.is_set()
+    assert ["not everything was written within 0.1 s of the end" in problem for problem in problems] == [True]
+    release.set()
+    assert tracker._writer.close(60.0)
+
+
+@pytest.mark.slow
+def test_the_interface_really_shows_it(tmp_path):
+    """Default store: plain ``mlflow ui`` in the root.  Any other: the command we print, run in an unrelated folder."""
+    root, unrelated, figure = tmp_path / "root", tmp_path / "unrelated", tmp_path / "figure.txt"
+    root.mkdir()
+    unrelated.mkdir()
+    figure.write_text("as drawn")
+    default, other = resolve_store(root / "mlruns", root), resolve_store(tmp_path / "out put", root)
+    assert project(default, records(), (figure,)) == []
+    assert project(other, records(), (figure,)) == []
+    plain, printed = [sys.executable, "-m", "mlflow", "ui"], shlex.split(other.ui_command)
+    with interface(plain, root) as first, interface(printed, unrelated) as second:
+        for address in (first, second):
+            wait_for(lambda address=address: answers(f"{address}/health"), 120.0)
+            check_shown(address)
+    assert not list(unrelated.iterdir())
+
+
+def check_shown(address: str) -> None:
+    experiment = ask(f"{address}/api/2.0/mlflow/experiments/get-by-name?experiment_name=adaptbin/eol")["experiment"]
+    query = {"experiment_ids": [experiment["experiment_id"]], "filter": "tags.`adaptbin.kind` = 'study'"}
+    (study,) = ask(f"{address}/api/2.0/mlflow/runs/search", query)["runs"]
+    assert study["info"]["run_name"] == "sensitivity eol"
+    query["filter"] = f"tags.`mlflow.parentRunId` = '{study['info']['run_id']}'"
+    points = ask(f"{address}/api/2.0/mlflow/runs/search", query)["runs"]
+    assert [point["info"]["run_name"] for point in points] == ["default", "tau = 0.001", "patience = 20"]
+    url = f"{address}/get-artifact?path=figure.txt&run_uuid={study['info']['run_id']}"
+    with urllib.request.urlopen(url, timeout=30) as answer:
+        assert answer.read() == b"as drawn"
+
+
+@contextmanager
+def interface(command: list[str], folder: Path):
+    """Address where an MLflow interface, run in ``folder``, will answer as long as the context is open."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    server = subprocess.Popen(
+        [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
+        cwd=folder,
+        env=os.environ | {"MLFLOW_DISABLE_TELEMETRY": "true", "PATH": path},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        os.killpg(server.pid, signal.SIGTERM)
+        server.wait(30)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except OSError:
+        return False
+
+
+def ask(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+    data = None if body is None else json.dumps(body).encode()
+    with urllib.request.urlopen(
+        urllib.request.Request(url, data, {"Content-Type": "application/json"}), timeout=30
+    ) as answer:
+        return json.loads(answer.read())
