@@ -97,7 +97,8 @@ def candidates(columns: SortedColumns, edges: Tensor, feature: Tensor, min_bin: 
 
 def unit_rows(embeddings: Tensor) -> Tensor:
     """Rows scaled to length 1.  embeddings [..., H] float32, norms floored at 1e-12."""
-    return embeddings / torch.linalg.vector_norm(embeddings, dim=-1, keepdim=True).clamp(min=_NORM_FLOOR)
+    norms: Tensor = torch.linalg.vector_norm(embeddings, dim=-1, keepdim=True)
+    return embeddings / norms.clamp(min=_NORM_FLOOR)
 
 
 def _dispersion(total: Tensor, size: Tensor) -> Tensor:

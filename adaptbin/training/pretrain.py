@@ -148,7 +148,7 @@ class Pretraining:
         slots = -(-widest // SLOT_MULTIPLE) * SLOT_MULTIPLE
         self.model.reserve(self.model.heads.capacity_for(slots), self._decay_of_past_steps)
         self.model.set_bins(self.bins.n_bins, slots, self.weights)
-        # Head rows no feature has reached yet only ever feel weight decay; mostly that rounds to nothing (1 - 1e-9 is 1).
+        # Head rows no feature has reached yet feel weight decay only; mostly that rounds to nothing (1 - 1e-9 is 1).
         decays = any(
             np.float32(1.0 - rate * decay) != 1.0
             for rate, decay in zip(self.optimizer.learning_rate, self.optimizer.weight_decay, strict=True)

@@ -24,6 +24,8 @@ from adaptbin.tasks import Task
 
 LEARNING_RATE = 1e-2
 INIT_SD = 0.01
+COLUMN_MULTIPLE = 8
+"""A head's columns are padded to eights: narrower products round differently in another pack or at another address."""
 BOOTSTRAP_RESAMPLES = 200
 
 
@@ -43,6 +45,8 @@ class _Targets(NamedTuple):
     """[N] int64 class codes, float32 0/1 (binary) or float32 standardised values (regression)."""
     scale: float
     shift: float
+    n_outputs: int
+    """O; further columns of the head are padding that stays 0."""
 
 
 def probe(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable) -> list[ProbeScores]:
@@ -84,9 +88,9 @@ def _of(replica: int, probes: int) -> range:
 
 class _Trained(NamedTuple):
     weight: Tensor
-    """[M, H, O] at each probe's best epoch."""
+    """[M, H, O + padding] at each probe's best epoch."""
     bias: Tensor
-    """[M, O] likewise."""
+    """[M, O + padding] likewise."""
     best_epoch: Tensor
     """[M] int64, -1 where no epoch had a finite score."""
     targets: _Targets
@@ -103,15 +107,16 @@ def _train(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable)
     validation = embeddings[:, table.val.to(device)]
     expected = table.target[table.val].to(device)
     metric = get_metric(primary_metric(table.card.primary_metric, first.protocol))
-    n_outputs = task.n_outputs(table.n_classes)
+    n_outputs = targets.n_outputs
+    columns = -(-n_outputs // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
 
     streams = [(replica.seeds.probe, p) for replica in replicas for p in range(budget.probes)]
     distinct = list(dict.fromkeys(streams))
     which = torch.tensor([distinct.index(key) for key in streams], device=device)
     owner = torch.arange(len(replicas), device=device).repeat_interleave(budget.probes) * n_rows
-    bank = ParameterBank({"bias": (n_outputs,), "weight": (width, n_outputs)}, len(streams), device)
+    bank = ParameterBank({"bias": (columns,), "weight": (width, columns)}, len(streams), device)
     weight, bias = bank.view("weight"), bank.view("bias")
-    weight.copy_(
+    weight[..., :n_outputs].copy_(
         torch.stack(
             [
                 torch.randn(width, n_outputs, generator=stream(seed, "probe", p, "init", device=device), device=device)
@@ -135,7 +140,9 @@ def _train(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable)
         for start in range(0, n_rows, batch_size):
             rows = order[:, start : start + batch_size]
             z = flat.index_select(0, (rows + owner[:, None]).flatten()).view(*rows.shape, width)
-            gradient = _loss_gradient(torch.baddbmm(bias.unsqueeze(1), z, weight), targets.train[rows], task)
+            outputs = torch.baddbmm(bias.unsqueeze(1), z, weight)[..., :n_outputs]
+            gradient = _loss_gradient(outputs, targets.train[rows], task)
+            gradient = torch.nn.functional.pad(gradient, (0, columns - n_outputs))
             torch.bmm(z.transpose(1, 2), gradient, out=bank.gradient("weight"))
             torch.sum(gradient, dim=1, out=bank.gradient("bias"))
             optimizer.step(
@@ -153,12 +160,13 @@ def _train(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable)
 
 def _targets(table: EncodedTable, device: torch.device) -> _Targets:
     values = table.target[table.train].to(device)
+    n_outputs = table.card.task.n_outputs(table.n_classes)
     if table.card.task is Task.REGRESSION:
         standardised = (values - table.target_mean) / table.target_sd
-        return _Targets(standardised.to(torch.float32), table.target_sd, table.target_mean)
+        return _Targets(standardised.to(torch.float32), table.target_sd, table.target_mean, n_outputs)
     if table.card.task is Task.BINARY:
-        return _Targets(values.to(torch.float32), 1.0, 0.0)
-    return _Targets(values, 1.0, 0.0)
+        return _Targets(values.to(torch.float32), 1.0, 0.0, n_outputs)
+    return _Targets(values, 1.0, 0.0, n_outputs)
 
 
 def _loss_gradient(outputs: Tensor, target: Tensor, task: Task) -> Tensor:
@@ -168,7 +176,8 @@ def _loss_gradient(outputs: Tensor, target: Tensor, task: Task) -> Tensor:
     """
     share = 1.0 / outputs.shape[1]
     if task is Task.BINARY:
-        return (torch.sigmoid(outputs) - target.unsqueeze(-1)) * share
+        # Not torch.sigmoid, whose last elements take another path: their rounding would depend on the pack's size.
+        return ((-outputs).exp().add(1.0).reciprocal() - target.unsqueeze(-1)) * share
     if task is Task.REGRESSION:
         return (outputs - target.unsqueeze(-1)) * (2.0 * share)
     soft = torch.softmax(outputs, -1)
@@ -177,10 +186,11 @@ def _loss_gradient(outputs: Tensor, target: Tensor, task: Task) -> Tensor:
 
 
 def _outputs(embeddings: Tensor, weight: Tensor, bias: Tensor, targets: _Targets) -> Tensor:
-    """Logits, or values in target units.  embeddings [R, N, H], weight [M, H, O], bias [M, O] -> [M, N, O]."""
+    """Logits, or values in target units.  embeddings [R, N, H], weight [M, H, .], bias [M, .] -> [M, N, O]."""
     probes = weight.shape[0] // embeddings.shape[0]
     repeated = embeddings.unsqueeze(1).expand(-1, probes, -1, -1).reshape(-1, *embeddings.shape[1:])
-    return torch.baddbmm(bias.unsqueeze(1), repeated, weight) * targets.scale + targets.shift
+    outputs = torch.baddbmm(bias.unsqueeze(1), repeated, weight)[..., : targets.n_outputs]
+    return outputs * targets.scale + targets.shift
 
 
 def _as_scores(task: Task, outputs: Tensor) -> np.ndarray:

@@ -129,7 +129,7 @@ class RunTree:
             del self._runs[key]
             known = None
         name, tags = f"seed {identity['seed']}, {what.name}", what.tags | projection.replica_tags(record)
-        run = self._ensure(key, "replica", name, tags, projection.flat_params(identity), point, start)
+        run = self._ensure(key, "replica", name, tags, {}, point, start)
         if known is not None:
             return
         self._set_running(point)
@@ -138,7 +138,7 @@ class RunTree:
         numbers = [(name, 0, value, end) for name, value in projection.replica_scalars(record).items()]
         numbers += [(name, epoch, value, start + (end - start) * epoch // last) for name, epoch, value in curves]
         # The digest goes in last: a run without it was cut short, and is written anew.
-        self._log(run, numbers, tags={"adaptbin.digest": digest})
+        self._log(run, numbers, projection.flat_params(identity), {"adaptbin.digest": digest})
         run.digest = digest
         self._end(run, "FINISHED" if record["status"] == "finished" else "FAILED", end)
 

@@ -65,7 +65,8 @@ def test_a_larger_probability_masks_a_superset_with_the_same_values() -> None:
     draws = stacked_draws((5,), 100, 4, 32)
     for takes_row in (False, True):
         few, many = (
-            corrupt(inputs, draws.uniform, draws.source, torch.tensor([p]), torch.tensor([takes_row])) for p in (0.1, 0.3)
+            corrupt(inputs, draws.uniform, draws.source, torch.tensor([p]), torch.tensor([takes_row]))
+            for p in (0.1, 0.3)
         )
         changed = few != inputs
         assert torch.equal(few[changed], many[changed])

@@ -40,6 +40,7 @@ def test_meter(plan: Plan) -> None:
     meter = Meter(plan, clock)
     assert str(meter) == "5/20 replicas"
     first, second, third = plan.packs
+    meter.advance(first, 1)
     clock.now = 10.0
     meter.advance(first, 20)
     assert (meter.trained, meter.speed, meter.share) == (100, 10.0, 100 / 1500)

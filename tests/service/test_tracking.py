@@ -25,7 +25,7 @@ from mlflow import MlflowClient
 from mlflow.entities import ViewType
 
 from sweeps.service import tracking
-from sweeps.service.projection import CURVE_POINTS
+from sweeps.service.projection import CURVE_POINTS, flat_params
 from sweeps.service.stores import Store, resolve_store
 from sweeps.service.tracking import Tracker
 from tests.service.records import DEFAULT, PATIENCE, TAU, make_record
@@ -168,6 +168,28 @@ def test_curves_have_the_epoch_as_step_and_end_with_the_run(store):
         assert history[-1].step == 1000
         assert history[-1].timestamp == replica.info.end_time
     assert sum(metric.value for metric in history) == sum(record["curves"]["splits"])
+
+
+def test_a_batch_holds_no_more_than_mlflow_takes(store, monkeypatch):
+    record = make_record(DEFAULT, 0)
+    monkeypatch.setattr(tracking, "_METRICS_PER_BATCH", 10)
+    monkeypatch.setattr(tracking, "_ENTITIES_PER_BATCH", 45)
+    sizes: list[tuple[int, int, int]] = []
+    log_batch = MlflowClient.log_batch
+
+    def counting(self, run_id, metrics=(), params=(), tags=(), **options):
+        sizes.append((len(metrics), len(params), len(tags)))
+        return log_batch(self, run_id, metrics, params, tags, **options)
+
+    monkeypatch.setattr(MlflowClient, "log_batch", counting)
+    assert project(store, [record]) == []
+    assert max(map(sum, sizes)) <= 45
+    assert sizes.count((10, 0, 0)) == 5  # of 6 scalars and 4 curves of 12 epochs
+    assert (4, len(flat_params(record["identity"])), 1) in sizes
+    metrics = MlflowClient(store.tracking_uri).get_metric_history(
+        look(store).named("seed 0, default").info.run_id, "loss"
+    )
+    assert [metric.step for metric in metrics] == record["curves"]["epoch"]
 
 
 def test_projecting_again_changes_nothing(store):

@@ -1,0 +1,213 @@
+"""Running packs: in this process, and on real Ray with workers that fail, die and run out of memory."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from adaptbin.config import Budget, Replica
+from adaptbin.data import EncodedTable, get_card
+from adaptbin.errors import ResourceError
+from sweeps.service import local
+from sweeps.service.attempt import Attempt, pack_records, unpack_records
+from sweeps.service.calls import CallThread
+from sweeps.service.interrupt import Interrupted, noting_signals
+from sweeps.service.launch import RayRunner
+from sweeps.service.local import InProcessRunner
+from sweeps.service.plan import Pack, Resources, make_plan
+from sweeps.service.points import get_panels, sensitivity_study
+from sweeps.service.work import MEMBERS, Job, begun_packs, describe, first_line, threads
+from tests.service.fakes import Hearing, fake_record, fake_train, progress_at
+
+STUDY = sensitivity_study(
+    [get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=range(4), budget=Budget(epochs=3)
+)
+PACKS = make_plan(STUDY, ()).packs
+TABLE_KEY = PACKS[0].table_key
+
+
+def job_of(table: EncodedTable, packs: tuple[Pack, ...] = PACKS, **settings: Any) -> Job:
+    return Job(packs, {TABLE_KEY: table}, **settings)
+
+
+def test_in_process(breast_cancer: EncodedTable, tmp_path: Path) -> None:
+    heard = Hearing()
+    assert InProcessRunner(fake_train).run(job_of(breast_cancer, checkpoints=tmp_path), heard) is None
+    assert heard.finished_packs == list(PACKS)
+    assert heard.records.keys() == {replica.id for replica in STUDY.all_replicas}
+    assert heard.reports > 0
+    assert list(tmp_path.iterdir()) == []
+    runtime = heard.records[STUDY.all_replicas[0].id]["runtime"]
+    assert {"git", "host", "versions", "finished_at", "pack_size"} <= runtime.keys()
+    assert runtime["host"]["cores"] >= 1
+
+
+def test_one_failing_pack_does_not_stop_the_others(breast_cancer: EncodedTable) -> None:
+    def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+        if replicas[0].seed == 1:
+            raise ValueError("no\nsecond line")
+        return fake_train(replicas, *arguments, **settings)
+
+    heard = Hearing()
+    InProcessRunner(train).run(job_of(breast_cancer), heard)
+    ((pack, reason),) = heard.failures
+    assert pack == PACKS[1]
+    assert reason.startswith("ValueError: no (test_launch.py:")
+    assert heard.finished_packs == [PACKS[0], PACKS[2], PACKS[3]]
+
+
+def test_a_signal_ends_the_run_at_the_next_report(breast_cancer: EncodedTable, tmp_path: Path) -> None:
+    def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+        if replicas[0].seed == 2:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return fake_train(replicas, *arguments, **settings)
+
+    before = signal.getsignal(signal.SIGTERM)
+    heard = Hearing()
+    assert InProcessRunner(train).run(job_of(breast_cancer, checkpoints=tmp_path), heard) == signal.SIGTERM
+    assert heard.finished_packs == list(PACKS[:2])
+    assert signal.getsignal(signal.SIGTERM) == before
+    # The pack that was cut short can be planned again as it was.
+    assert begun_packs(tmp_path) == {PACKS[2].key: tuple(r.id for r in PACKS[2].replicas)}
+
+
+def test_a_second_signal_acts_at_once() -> None:
+    with pytest.raises(KeyboardInterrupt), noting_signals() as interruption:
+        signal.raise_signal(signal.SIGINT)
+        assert interruption.signum == signal.SIGINT
+        with pytest.raises(Interrupted, match="SIGINT"):
+            interruption.check()
+        signal.raise_signal(signal.SIGINT)
+
+
+def test_unreadable_checkpoint_folders_hold_nothing(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / MEMBERS).write_text("{")
+    assert begun_packs(tmp_path) == {"a": (), "b": ()}
+    assert begun_packs(tmp_path / "absent") == {}
+
+
+def test_what_this_machine_cannot_give_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "available_cores", lambda: 4)
+    monkeypatch.setattr(local, "local_gpus", lambda: 0)
+    runner = RayRunner()
+    assert runner.at_once(Resources(1)) == 4
+    with pytest.raises(ResourceError, match="a pack must fit on this machine, got 5 cores per pack and 4 cores here"):
+        runner.at_once(Resources(5))
+    with pytest.raises(ResourceError, match=r"GPUs asked for must be on this machine, got .* 0.25 GPU .* 0 GPUs here"):
+        runner.at_once(Resources(1, 0.25))
+    monkeypatch.setattr(local, "local_gpus", lambda: 2)
+    assert runner.at_once(Resources(1, 0.5)) == 4
+    assert InProcessRunner().at_once(Resources(1, 1)) == 1
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:9", "nonsense", "ray://127.0.0.1:10001"])
+def test_a_cluster_that_does_not_answer_is_refused(address: str) -> None:
+    with pytest.raises(ResourceError, match="address must be host:port of a running Ray cluster, or auto, got"):
+        RayRunner(address).at_once(Resources())
+
+
+def test_errors_in_one_line() -> None:
+    assert first_line("\n\n  a\nb") == "a"
+    assert first_line(ValueError()) == "ValueError"
+    assert describe(ValueError("x")) == "ValueError: x"
+    assert [threads(Resources(cpus)) for cpus in (0.5, 1, 3.9)] == [1, 1, 3]
+
+
+def test_records_travel_whole() -> None:
+    records = [fake_record(replica) for replica in STUDY.all_replicas]
+    packed = pack_records(records)
+    assert packed.dtype == np.uint8
+    assert unpack_records(packed) == records
+
+
+def test_an_attempt_sorts_reports(tmp_path: Path) -> None:
+    heard = Hearing()
+    with CallThread() as calls:
+        attempt = Attempt(PACKS, heard, calls, tmp_path)
+        (tmp_path / PACKS[0].key).mkdir()
+        attempt.report(0, {"event": "progress", "progress": progress_at(1, 3)})
+        attempt.report(0, {"event": "finished", "records": pack_records([fake_record(r) for r in PACKS[0].replicas])})
+        attempt.report(0, {"event": "over"})
+        attempt.report(1, {"event": "failed", "reason": "ValueError: x"})
+        attempt.report(1, {"event": "over"})
+        attempt.report(2, {"event": "progress", "progress": progress_at(1, 3)})
+        assert attempt.all_broke("out of memory")
+        attempt.broke(2, "again")
+    assert heard.finished_packs == [PACKS[0]]
+    assert not (tmp_path / PACKS[0].key).exists()
+    assert heard.failures == [(PACKS[1], "ValueError: x")]
+    assert attempt.broken == [(PACKS[2], "out of memory")]
+    assert attempt.waiting == [PACKS[3]]
+
+
+def test_a_pack_that_never_began_fails_at_once() -> None:
+    heard = Hearing()
+    with CallThread() as calls:
+        attempt = Attempt(PACKS[:1], heard, calls)
+        attempt.broke(0, "ModuleNotFoundError: adaptbin")
+        assert not attempt.all_broke("x")
+    assert (attempt.broken, attempt.waiting) == ([], [])
+    assert heard.failures == [(PACKS[0], "ModuleNotFoundError: adaptbin")]
+
+
+def test_a_listener_that_fails_stops_the_run() -> None:
+    done = []
+
+    def fail() -> None:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"), CallThread() as calls:
+        calls.post(done.append, 1)
+        calls.post(fail)
+        calls.post(done.append, 2)
+    assert done == [1]
+    with pytest.raises(OSError, match="disk full"):
+        calls.check()
+
+
+@pytest.mark.slow
+def test_ray_with_every_kind_of_trouble(breast_cancer: EncodedTable, tmp_path: Path) -> None:
+    """One Ray session: a pack in good health, one whose training raises, one too large, one whose worker dies once."""
+    died = tmp_path / "died"
+
+    # Nested, so that it travels by value: workers cannot import the tests.
+    def train(
+        replicas: tuple[Replica, ...], table: Any, *, device: str, checkpoint: Path, progress: Any
+    ) -> list[dict[str, Any]]:
+        import torch
+
+        from adaptbin.training.pack import PackProgress
+
+        progress(PackProgress("pretrain", 1, 3, len(replicas), 0, 1.0, 2.0))
+        if replicas[0].seed == 1:
+            raise ValueError("no such thing")
+        if replicas[0].seed == 2 and len(replicas) > 3:
+            raise MemoryError("too large")
+        if replicas[0].seed == 3 and not died.exists():
+            died.touch()
+            os._exit(1)
+        runtime = {"threads": torch.get_num_threads(), "rows": len(table.inputs), "pack_size": len(replicas)}
+        return [{"id": r.id, "runtime": runtime} for r in replicas]
+
+    heard = Hearing()
+    job = job_of(breast_cancer, checkpoints=tmp_path / "checkpoints")
+    assert RayRunner(train=train).run(job, heard) is None
+    ((failed, reason),) = heard.failures
+    assert failed == PACKS[1]
+    assert reason.startswith("ValueError: no such thing (test_launch.py:")
+    assert heard.records.keys() == {r.id for r in STUDY.all_replicas if r.seed != 1}
+    assert {r["runtime"]["rows"] for r in heard.records.values()} == {569}
+    assert {r["runtime"]["threads"] for r in heard.records.values()} == {1}
+    retried = {(pack.replicas[0].seed, len(pack.replicas)): reason for pack, reason in heard.retries}
+    assert retried[3, 5] == "its worker died; goes on from its checkpoint"
+    assert "MemoryError: too large" in retried[2, 5]
+    assert sorted(len(pack.replicas) for pack in heard.finished_packs if pack.replicas[0].seed == 2) == [2, 3]
+    # Of the failed pack only its membership is left; the finished ones left nothing.
+    assert list(begun_packs(tmp_path / "checkpoints")) == [PACKS[1].key]

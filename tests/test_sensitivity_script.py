@@ -1,0 +1,358 @@
+"""`sweeps/sensitivity.py` from command line to files, in process and on real Ray, interrupted and continued."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pandas as pd
+import psutil
+import pytest
+
+from sweeps import sensitivity
+from sweeps.service.local import InProcessRunner
+from sweeps.service.plan import Resources
+from sweeps.service.sweep import Sweep
+from sweeps.service.work import Job, Listener
+from tests.service.fakes import fake_train
+
+TINY = "--dataset breast_cancer --preset quick --epochs 2 --probe-epochs 2 --probes 2 --panel tau"
+
+
+class CountingRunner(InProcessRunner):
+    """Keeps what it was asked to train."""
+
+    def __init__(self, train: Any = fake_train, workers: int = 1) -> None:
+        super().__init__(train)
+        self.jobs: list[Job] = []
+        self._workers = workers
+
+    def at_once(self, resources: Resources) -> int:
+        super().at_once(resources)
+        return self._workers
+
+    def run(self, job: Job, listener: Listener) -> int | None:
+        self.jobs.append(job)
+        return super().run(job, listener)
+
+    @property
+    def seeds(self) -> list[list[int]]:
+        """Per job the seeds of its replicas."""
+        return [sorted({replica.seed for pack in job.packs for replica in pack.replicas}) for job in self.jobs]
+
+
+@pytest.fixture
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave MLflow out: it takes seconds, and one test here is about it."""
+    runs = mock.Mock(pages={})
+    monkeypatch.setattr(Sweep, "_tracking", lambda self, reading: nullcontext(runs))
+
+
+def run(words: str, output: Path, runner: InProcessRunner | None = None) -> int:
+    return sensitivity.main([*words.split(), "--output", str(output)], runner=runner or InProcessRunner(fake_train))
+
+
+def results(output: Path, dataset: str = "breast_cancer") -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in (output / "results" / dataset).glob("*.json")}
+
+
+def comparable(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Everything but when, where and how fast."""
+    return {name: {k: v for k, v in record.items() if k != "runtime"} for name, record in records.items()}
+
+
+# MLflow 3.17 uses a loader strategy that SQLAlchemy 2.1 deprecates.
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning")
+def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Real training, real MLflow, two seeds, two epochs."""
+    assert run(f"{TINY} --seeds 2", tmp_path, InProcessRunner()) == 0
+    assert len(results(tmp_path)) == 10
+    folder = tmp_path / "sensitivity" / "breast_cancer"
+    assert {path.name for path in folder.iterdir()} == {
+        *("figure.png", "figure.pdf", "figure.svg", "caption.txt", "manifest.json"),
+        *("replicas.csv", "points.csv", "significance.csv"),
+    }
+    assert len(pd.read_csv(folder / "replicas.csv")) == 10
+    assert list(pd.read_csv(folder / "points.csv")["n"]) == [2] * 5
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert manifest["replicas"] == {"asked": 10, "found": 10, "diverged": 0, "trained_by_this_run": 10}
+    assert manifest["budget"] == {"epochs": 2, "probe_epochs": 2, "probes": 2}
+    assert any("Reduced protocol" in note for note in manifest["notes"])
+    assert {"git", "versions", "tables", "protocol", "hardware", "wall_seconds", "core_seconds"} <= manifest.keys()
+    assert manifest["options"]["epochs"] == 2
+    assert not list((tmp_path / "checkpoints").iterdir())
+    shown = capsys.readouterr()
+    assert "breast_cancer: 5 points x 2 seeds = 10 replicas, 0 done, 10 to do" in shown.out
+    assert f"mlflow ui --backend-store-uri sqlite:///{tmp_path}/mlflow.db" in shown.out
+    assert "/#/experiments/" in shown.out
+    assert "5/10 replicas" in shown.err
+    assert (tmp_path / "mlflow.db").is_file()
+
+    # Seen by MLflow: one study, its points, their replicas, and the files.
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    experiment = client.get_experiment_by_name("adaptbin/breast_cancer")
+    runs = client.search_runs([experiment.experiment_id])
+    assert len(runs) == 1 + 5 + 10
+    (study,) = [r for r in runs if "mlflow.parentRunId" not in r.data.tags]
+    assert {artifact.path for artifact in client.list_artifacts(study.info.run_id)} == {
+        p.name for p in folder.iterdir()
+    }
+
+
+@pytest.mark.usefixtures("no_mlflow")
+class TestWhatIsTrained:
+    def test_a_second_run_trains_nothing(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(f"{TINY} --seeds 2", tmp_path) == 0
+        runner = CountingRunner()
+        capsys.readouterr()
+        assert run(f"{TINY} --seeds 2", tmp_path, runner) == 0
+        assert runner.jobs == []
+        assert f"nothing to train: all 10 replicas have results in {tmp_path}" in capsys.readouterr().out
+
+    def test_a_seed_more_trains_that_seed(self, tmp_path: Path) -> None:
+        runner = CountingRunner()
+        assert run(f"{TINY} --seeds 2", tmp_path, runner) == 0
+        assert run(f"{TINY} --seeds 3", tmp_path, runner) == 0
+        assert runner.seeds == [[0, 1], [2]]
+        assert len(results(tmp_path)) == 15
+
+    def test_another_panel_shares_the_default_point(self, tmp_path: Path) -> None:
+        runner = CountingRunner()
+        assert run(f"{TINY} --seeds 1", tmp_path, runner) == 0
+        assert run(f"{TINY.replace('tau', 'tau,patience')} --seeds 1", tmp_path, runner) == 0
+        assert [len(pack.replicas) for pack in runner.jobs[1].packs] == [4]
+
+    def test_a_truncated_result_is_reported_and_redone(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(f"{TINY} --seeds 2", tmp_path) == 0
+        before = results(tmp_path)
+        path = tmp_path / "results" / "breast_cancer" / f"{next(iter(before))}.json"
+        path.write_text(path.read_text()[:100])
+        runner = CountingRunner()
+        assert run(f"{TINY} --seeds 2", tmp_path, runner) == 0
+        assert [[r.id for r in pack.replicas] for pack in runner.jobs[0].packs] == [[path.stem]]
+        assert capsys.readouterr().err.count(f"ignored, as if it were not there: {path}: ") == 1
+        assert comparable(results(tmp_path)) == comparable(before)
+
+    @pytest.mark.parametrize("extra", ["", "--pack 3", "--seeds-vary probe", "--seeds-vary split", "--seeds 1"])
+    def test_the_plan_is_what_is_run(self, tmp_path: Path, capsys: pytest.CaptureFixture[str], extra: str) -> None:
+        words = f"{TINY} --seeds 2 {extra}"
+        assert run(f"{words} --plan", tmp_path / "out", CountingRunner(workers=2)) == 0
+        planned = capsys.readouterr().out.splitlines()
+        assert not (tmp_path / "out").exists()
+        runner = CountingRunner(workers=2)
+        assert run(words, tmp_path / "out", runner) == 0
+        assert capsys.readouterr().out.splitlines()[:3] == planned
+        (job,) = runner.jobs
+        replicas = [replica for pack in job.packs for replica in pack.replicas]
+        assert f"{len(replicas)} to do" in planned[0]
+        assert planned[1].startswith(f"packs: {len(job.packs)}, of ")
+        assert {replica.id for replica in replicas} == results(tmp_path / "out").keys()
+        assert job.tables.keys() == {pack.table_key for pack in job.packs}
+
+    def test_several_data_sets(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        words = TINY.replace("breast_cancer", "breast_cancer diabetes")
+        assert run(f"{words} --seeds 2", tmp_path) == 0
+        shown = capsys.readouterr().out.splitlines()
+        for name in ("breast_cancer", "diabetes", "breast_cancer+diabetes"):
+            folder = tmp_path / "sensitivity" / name
+            assert (folder / "figure.png").is_file()
+            assert f"{'together' if '+' in name else name}: {folder}" in shown
+        together = pd.read_csv(tmp_path / "sensitivity" / "breast_cancer+diabetes" / "points.csv")
+        assert set(together["dataset"]) == {"breast_cancer", "diabetes"}
+
+    def test_rebuild_needs_results_alone(self, tmp_path: Path) -> None:
+        assert run(f"{TINY} --seeds 2", tmp_path) == 0
+        table = tmp_path / "sensitivity" / "breast_cancer" / "points.csv"
+        before = table.read_bytes()
+        table.unlink()
+        runner = CountingRunner()
+        assert run(f"{TINY} --seeds 2 --rebuild", tmp_path, runner) == 0
+        assert (table.read_bytes(), runner.jobs) == (before, [])
+        # With a seed that was never trained: what there is, and the exit code says that it is not all.
+        assert run(f"{TINY} --seeds 3 --rebuild", tmp_path, runner) == 1
+        assert runner.jobs == []
+
+    def test_a_failed_pack_is_told_and_tried_again(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            if replicas[0].seed == 1:
+                raise RuntimeError("worn out")
+            return fake_train(replicas, *arguments, **settings)
+
+        assert run(f"{TINY} --seeds 2", tmp_path, InProcessRunner(train)) == 1
+        shown = capsys.readouterr().err
+        assert "failed: breast_cancer, 5 replicas: RuntimeError: worn out" in shown
+        assert "5 of 10 replicas have no result; the same command tries again" in shown
+        runner = CountingRunner()
+        assert run(f"{TINY} --seeds 2", tmp_path, runner) == 0
+        assert runner.seeds == [[1]]
+        assert not list((tmp_path / "checkpoints").iterdir())
+
+    def test_an_interrupted_run_continues(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            if replicas[0].seed == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+            return fake_train(replicas, *arguments, **settings)
+
+        assert run(f"{TINY} --seeds 3", tmp_path, InProcessRunner(train)) == 130
+        assert "interrupted: 5 of 15 replicas are finished; the same command continues" in capsys.readouterr().err
+        assert len(list((tmp_path / "checkpoints").iterdir())) == 1
+        runner = CountingRunner()
+        assert run(f"{TINY} --seeds 3", tmp_path, runner) == 0
+        assert runner.seeds == [[1, 2]]
+        assert len(results(tmp_path)) == 15
+        assert not list((tmp_path / "checkpoints").iterdir())
+
+    def test_checkpoints_of_other_studies_stay(self, tmp_path: Path) -> None:
+        other = tmp_path / "checkpoints" / "other"
+        other.mkdir(parents=True)
+        (other / "replicas.json").write_text('["someone else"]')
+        assert run(f"{TINY} --seeds 1", tmp_path) == 0
+        assert (other / "replicas.json").is_file()
+
+
+@pytest.mark.usefixtures("no_mlflow")
+class TestWhatIsRefused:
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            ("--dataset breast_cancr", "unknown data set 'breast_cancr'; did you mean 'breast_cancer'?"),
+            (f"{TINY} --seeds 0", "seeds must be a number n >= 1"),
+            (f"{TINY} --cpus-per-pack 4096", "a pack must fit on this machine, got 4096 cores per pack"),
+            (f"{TINY} --rebuild", "--rebuild needs results, got none of this study in"),
+            ("--dataset eol --data-dir /nowhere/at/all", "the data folder must be an existing folder"),
+            (f"{TINY} --tracking-uri sqlite:///a?b=c", "must be without '?', got"),
+        ],
+    )
+    def test_before_anything_is_written(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
+    ) -> None:
+        output = tmp_path / "out"
+        runner = CountingRunner()
+        code = run(words, output, runner)
+        shown = capsys.readouterr()
+        assert code == 2
+        assert shown.err.startswith("error: ")
+        assert message in shown.err
+        assert shown.err.count("\n") == 1
+        assert (shown.out, runner.jobs, output.exists()) == ("", [], False)
+
+    def test_gpus_where_there_are_none(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("sweeps.service.local.local_gpus", lambda: 0)
+        assert sensitivity.main([*TINY.split(), "--gpus-per-pack", "0.5", "--output", str(tmp_path / "out")]) == 2
+        assert "GPUs asked for must be on this machine, got 1 core and 0.5 GPU per pack" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+    def test_an_output_that_cannot_be_written(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        (tmp_path / "file").touch()
+        runner = CountingRunner()
+        assert run(TINY, tmp_path / "file" / "out", runner) == 2
+        assert capsys.readouterr().err.startswith("error: the output folder must be writable, got ")
+        assert runner.jobs == []
+
+    def test_help(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert sensitivity.main(["--help"]) == 0
+        assert "Train the paper's sensitivity panels" in capsys.readouterr().out
+
+
+def test_nothing_to_train_starts_no_ray(tmp_path: Path) -> None:
+    """In a process of its own, as a person would run it: quick, and neither Ray nor torch is imported."""
+    assert run(f"{TINY} --seeds 1", tmp_path) == 0
+    code = (
+        "import sys; from sweeps.sensitivity import main; code = main(sys.argv[1:]);"
+        "print('ray' in sys.modules); sys.exit(code)"
+    )
+    words = [*TINY.split(), "--seeds", "1", "--output", str(tmp_path)]
+    began = time.monotonic()
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert "nothing to train" in done.stdout
+    assert done.stdout.splitlines()[-1] == "False"
+    assert time.monotonic() - began < 15
+
+
+SCRIPT = Path(sensitivity.__file__)
+
+
+@contextmanager
+def started(words: str, output: Path) -> Iterator[subprocess.Popen[str]]:
+    """The script, as typed in a shell of another folder; its process group is gone at the end of the block."""
+    with (output / "stderr").open("w") as stderr:
+        process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), *words.split(), "--output", str(output)],
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+            text=True,
+            cwd=output,
+            start_new_session=True,
+        )
+        try:
+            yield process
+        finally:
+            for child in [*psutil.Process(process.pid).children(recursive=True)] if process.poll() is None else []:
+                child.kill()
+            process.kill()
+            process.wait()
+
+
+def until(condition: Callable[[], Any], seconds: float = 90.0) -> Any:
+    """What ``condition`` returns once it is true."""
+    end = time.monotonic() + seconds
+    while not (value := condition()):
+        assert time.monotonic() < end, "waited too long"
+        time.sleep(0.05)
+    return value
+
+
+@pytest.mark.slow
+def test_ray_killed_interrupted_and_continued(tmp_path: Path, no_mlflow: None) -> None:
+    """Kill a worker in mid training, interrupt the run after its first results, continue it: as if nothing happened."""
+    words = "--dataset breast_cancer --epochs 80 --probe-epochs 2 --probes 1 --panel tau --seeds 3"
+    crowd, calm = tmp_path / "crowd", tmp_path / "calm"
+    crowd.mkdir()
+    checkpoints = crowd / "checkpoints"
+
+    def stderr() -> str:
+        return (crowd / "stderr").read_text()
+
+    with started(words, crowd) as process:
+
+        def workers() -> list[psutil.Process]:
+            children = psutil.Process(process.pid).children(recursive=True)
+            return [child for child in children if "ImplicitFunc" in " ".join(child.cmdline())]
+
+        until(lambda: list(checkpoints.glob("*/state/*.pt")))
+        descendants = psutil.Process(process.pid).children(recursive=True)
+        os.kill(workers()[0].pid, signal.SIGKILL)
+        until(lambda: "its worker died; goes on from its checkpoint" in stderr())
+        until(lambda: results(crowd))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+        assert not psutil.wait_procs(descendants, timeout=10)[1]
+    finished = results(crowd)
+    assert 0 < len(finished) < 15
+    assert f"interrupted: {len(finished)} of 15 replicas are finished; the same command continues" in stderr()
+    assert "Traceback" not in stderr()
+
+    # On real Ray again, in this process; only what is missing, and the plan is what is run.
+    assert sensitivity.main([*words.split(), "--output", str(crowd)]) == 0
+    assert not list(checkpoints.iterdir())
+    untouched = {name: record for name, record in results(crowd).items() if name in finished}
+    assert untouched == finished
+
+    assert run(words, calm, InProcessRunner()) == 0
+    assert comparable(results(crowd)) == comparable(results(calm))
