@@ -178,8 +178,7 @@ class Sweep:
         from sweeps.service.publish import StudyRuns
         from sweeps.service.tracking import Tracker
 
-        patience = 60.0 + 0.5 * len(self._study.all_replicas)
-        with Tracker(self._mlflow, on_problem=_complain, drain_seconds=patience) as tracker:
+        with Tracker(self._mlflow, on_problem=_complain) as tracker:
             runs = StudyRuns(tracker, self._study)
             runs.replicas(reading.records.values())
             yield runs

@@ -48,10 +48,10 @@ class Tracker:
     never touched, and the environment is as before on exit.
     """
 
-    def __init__(self, store: Store, *, on_problem: Callable[[str], None], drain_seconds: float = 60.0) -> None:
+    def __init__(self, store: Store, *, on_problem: Callable[[str], None], patience_seconds: float = 60.0) -> None:
         self._store = store
         self._on_problem = on_problem
-        self._drain_seconds = drain_seconds
+        self._patience_seconds = patience_seconds
         self._reported = False
         self._environment: dict[str, str | None] = {}
         self._client: _MlflowClient
@@ -67,15 +67,20 @@ class Tracker:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End unfinished studies as killed, write what is queued for at most ``drain_seconds``, and stop."""
-        self._writer.put(self._kill_unfinished)
-        if not self._writer.close(self._drain_seconds):
-            self._report(TimeoutError(f"not everything was written within {self._drain_seconds:g} s of the end"))
-        for key, value in self._environment.items():
-            if value is None:
-                os.environ.pop(key, None)
-            else:
-                os.environ[key] = value
+        """End unfinished studies as killed, write what is queued, and stop.
+
+        Gives up when nothing gets written for ``patience_seconds``.
+        """
+        try:
+            self._writer.put(self._kill_unfinished)
+            if not self._writer.close(self._patience_seconds):
+                self._report(TimeoutError(f"stopped waiting: nothing was written for {self._patience_seconds:g} s"))
+        finally:
+            for key, value in self._environment.items():
+                if value is None:
+                    os.environ.pop(key, None)
+                else:
+                    os.environ[key] = value
 
     def study(
         self,

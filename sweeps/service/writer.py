@@ -29,6 +29,7 @@ class BackgroundWriter:
         self._context = context
         self._on_failure = on_failure
         self._give_up_after = give_up_after
+        self._done = 0
         self._tasks: queue.SimpleQueue[Task | None] = queue.SimpleQueue()
         # A daemon: a server that hangs must not keep the interpreter from ending.
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -42,10 +43,14 @@ class BackgroundWriter:
         self._tasks.put(task)
 
     def close(self, seconds: float) -> bool:
-        """Let the queue run empty for at most ``seconds``; whether it did."""
+        """Let the queue run empty, as long as a task gets done every ``seconds``; whether it did."""
         self._tasks.put(None)
-        self._thread.join(seconds)
-        return not self._thread.is_alive()
+        while self._thread.is_alive():
+            before = self._done
+            self._thread.join(seconds)
+            if self._thread.is_alive() and self._done == before:
+                return False
+        return True
 
     def _run(self) -> None:
         failures = 0
@@ -58,5 +63,6 @@ class BackgroundWriter:
                     except Exception as error:
                         self._on_failure(error)
                         failures += 1
+                    self._done += 1
         except Exception as error:
             self._on_failure(error)

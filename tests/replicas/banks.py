@@ -1,4 +1,4 @@
-"""Parameter banks for tests: in float64, where a hand-written gradient can be held to 1e-10, and cut down to one replica."""
+"""Parameter banks for tests: in float64, which holds a hand-written gradient to 1e-10, and cut down to one replica."""
 
 from __future__ import annotations
 

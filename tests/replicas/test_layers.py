@@ -56,10 +56,10 @@ class Case(NamedTuple):
 
 
 @st.composite
-def cases(draw: st.DrawFn, *, double: bool, largest: int) -> Case:
-    """One to three replicas; dropped units drawn per replica, shared by all, or none."""
+def cases(draw: st.DrawFn, *, largest: int, double: bool = True, unit: int = 1) -> Case:
+    """One to three replicas; dropped units drawn per replica, shared by all, or none.  Widths in multiples of unit."""
     size = st.integers(1, largest)
-    sizes = draw(st.lists(size, min_size=2, max_size=5))
+    sizes = [draw(size), *(unit * w for w in draw(st.lists(st.integers(1, largest // unit), min_size=1, max_size=4)))]
     replicas, batch, seed = draw(st.integers(1, 3)), draw(size), draw(seeds)
     generator = torch.Generator().manual_seed(seed)
     mlp = ReplicaMLP("net", sizes, DROP)
@@ -78,7 +78,7 @@ def cases(draw: st.DrawFn, *, double: bool, largest: int) -> Case:
 
 
 @settings(deadline=None)
-@given(case=cases(double=True, largest=7))
+@given(case=cases(largest=7))
 def test_forward_and_gradients_are_autograds(case: Case) -> None:
     mlp, bank, x, upstream, kept = case
     out = mlp.forward(x, kept).clone()
@@ -97,7 +97,7 @@ def test_forward_and_gradients_are_autograds(case: Case) -> None:
 
 
 @settings(deadline=None)
-@given(case=cases(double=True, largest=7), seed=seeds)
+@given(case=cases(largest=7), seed=seeds)
 def test_evaluation_drops_nothing_and_can_ask_a_few_replicas(case: Case, seed: int) -> None:
     mlp, bank, x = case.mlp, case.bank, case.x
     out = mlp.evaluate(x)
@@ -118,21 +118,25 @@ def test_without_dropped_units_training_and_evaluation_agree() -> None:
 
 
 @settings(deadline=None)
-@given(case=cases(double=False, largest=70))
+@given(case=cases(largest=70, double=False, unit=8))
 def test_a_replica_alone_equals_its_slice_bit_for_bit(case: Case) -> None:
+    """Holds where widths are multiples of 8, whatever the inputs and the batch: narrower products are not stable."""
     mlp, bank, x, upstream, kept = case
-    out = mlp.forward(x, kept)
-    below = mlp.backward(upstream, input_gradient=True)
+    wide_input = x.shape[2] % 8 == 0  # as in the decoder; the encoder needs no gradient of its input
+    out = mlp.forward(x, kept).clone()
+    below = mlp.backward(upstream, input_gradient=wide_input)
     evaluated = mlp.evaluate(x[:1])
     for r in range(len(x)):
         alone, single = only(bank, r), ReplicaMLP("net", mlp.sizes, DROP)
         single.bind(alone)
         mine = None if kept is None else [mask if len(mask) == 1 else mask[r : r + 1] for mask in kept]
-        assert torch.equal(single.forward(x[r : r + 1], mine)[0], out[r])
-        gradient = single.backward(upstream[r : r + 1], input_gradient=True)
-        assert below is not None and gradient is not None and torch.equal(gradient[0], below[r])
+        assert torch.equal(single.forward(x[r : r + 1].clone(), mine)[0], out[r])
+        gradient = single.backward(upstream[r : r + 1].clone(), input_gradient=wide_input)
+        assert (gradient is None) == (below is None) == (not wide_input)
+        if below is not None and gradient is not None:
+            assert torch.equal(gradient[0], below[r])
         assert torch.equal(alone.gradients[0], bank.gradients[r])
-        assert torch.equal(single.evaluate(x[:1])[0], evaluated[r])
+        assert torch.equal(single.evaluate(x[:1].clone())[0], evaluated[r])
         assert torch.equal(mlp.evaluate(x[:1], torch.tensor([r]))[0], evaluated[r])
 
 

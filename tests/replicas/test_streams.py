@@ -41,9 +41,9 @@ def test_one_name_gives_the_same_numbers_again_and_others_give_others(seed: int)
 @pytest.mark.parametrize(
     ("seed", "names", "state"),
     [
-        (0, ("order", 0), 1902684926955562096),
-        (3, ("dropout", 12), 4187803043519498226),
-        (9, ("init", "heads", "fixed"), 8105393461180463254),
+        (0, ("order", 0), 3955691223199900983),
+        (3, ("dropout", 12), 7087670249726103422),
+        (9, ("init", "heads", "fixed"), 1475149594118904456),
     ],
 )
 def test_the_derivation_of_streams_is_fixed(seed: int, names: tuple[str | int, ...], state: int) -> None:

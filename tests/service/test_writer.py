@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import contextmanager, nullcontext
 
 from sweeps.service.writer import BackgroundWriter
@@ -56,7 +57,18 @@ def test_a_context_that_cannot_be_entered_is_one_failure():
     assert done == []
 
 
-def test_closing_waits_no_longer_than_asked():
+def test_closing_waits_as_long_as_tasks_get_done():
+    done: list[int] = []
+    tasks = [lambda i=i: time.sleep(0.2) or done.append(i) for i in range(5)]
+    writer = BackgroundWriter(nullcontext(), lambda _: None, name="test-writer")
+    for task in tasks:
+        writer.put(task)
+    writer.start()
+    assert writer.close(0.5)
+    assert done == [0, 1, 2, 3, 4]
+
+
+def test_closing_waits_no_longer_than_asked_for_one_task():
     release = threading.Event()
     writer = BackgroundWriter(nullcontext(), lambda _: None, name="test-writer")
     writer.start()
