@@ -32,8 +32,23 @@ def _finite(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
 class _Config:
     """Base of the frozen settings: literal fields are checked, unknown keys refused, plain dictionaries returned."""
+
+    def _normalise(self) -> None:
+        """Make 5 and 5.0 (and 0.0 and -0.0), which are the same setting, have the same identity."""
+        for name, hint in get_type_hints(type(self)).items():
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                continue
+            if hint is float:
+                object.__setattr__(self, name, float(value) + 0.0)
+            elif hint is int and isinstance(value, float) and value.is_integer():
+                object.__setattr__(self, name, int(value))
 
     def _check_choices(self) -> None:
         for name, hint in get_type_hints(type(self)).items():
@@ -72,9 +87,10 @@ class Architecture(_Config):
     """Probability of dropping a hidden unit, encoder and decoder alike."""
 
     def __post_init__(self) -> None:
+        self._normalise()
         for name in ("width", "depth", "batch_size"):
             value = getattr(self, name)
-            _check_number(name, value, "a whole number >= 1", isinstance(value, int) and value >= 1)
+            _check_number(name, value, "a whole number >= 1", _whole(value, 1))
         _check_number("dropout", self.dropout, "in [0, 1)", _finite(self.dropout) and 0 <= self.dropout < 1)
 
 
@@ -110,14 +126,7 @@ class Hyperparameters(_Config):
     """AdamW's decoupled decay in pretraining, on every parameter."""
 
     def __post_init__(self) -> None:
-        # 5 and 5.0 are the same setting and must have the same identity.
-        hints = get_type_hints(type(self))
-        for name, hint in hints.items():
-            value = getattr(self, name)
-            if hint is float and isinstance(value, int) and not isinstance(value, bool):
-                object.__setattr__(self, name, float(value))
-            if hint is int and isinstance(value, float) and value.is_integer():
-                object.__setattr__(self, name, int(value))
+        self._normalise()
         self._check_choices()
         for name in ("w_sord", "w_mse", "w_var", "delta", "tau", "weight_decay"):
             value = getattr(self, name)
@@ -128,10 +137,9 @@ class Hyperparameters(_Config):
             "a finite number > 0",
             _finite(self.learning_rate) and self.learning_rate > 0,
         )
-        for name, least in (("patience", 1), ("min_bin", 1), ("t_init", 2)):
+        for name, least in (("patience", 1), ("min_bin", 1), ("t_init", 2), ("t_max", 2)):
             value = getattr(self, name)
-            _check_number(name, value, f"a whole number >= {least}", isinstance(value, int) and value >= least)
-        _check_number("t_max", self.t_max, "a whole number >= 2", isinstance(self.t_max, int) and self.t_max >= 2)
+            _check_number(name, value, f"a whole number >= {least}", _whole(value, least))
         _check_number("t_init", self.t_init, f"at most t_max ({self.t_max})", self.t_init <= self.t_max)
         _check_number("mask_prob", self.mask_prob, "in [0, 1)", _finite(self.mask_prob) and 0 <= self.mask_prob < 1)
         if (self.masking == "none") != (self.mask_prob == 0):
@@ -189,14 +197,10 @@ class Budget(_Config):
     """Linear probes per replica; the replica's score is their mean."""
 
     def __post_init__(self) -> None:
+        self._normalise()
         for name in ("epochs", "probe_epochs", "probes"):
             value = getattr(self, name)
-            _check_number(
-                name,
-                value,
-                "a whole number >= 1",
-                isinstance(value, int) and not isinstance(value, bool) and value >= 1,
-            )
+            _check_number(name, value, "a whole number >= 1", _whole(value, 1))
 
 
 @dataclass(frozen=True)
@@ -225,7 +229,7 @@ class Replica:
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
-        _check_number("seed", self.seed, "a whole number >= 0", isinstance(self.seed, int) and self.seed >= 0)
+        _check_number("seed", self.seed, "a whole number >= 0", _whole(self.seed, 0))
         if self.seeds_vary not in get_args(SeedsVary):
             raise ConfigError(f"seeds_vary must be one of {', '.join(get_args(SeedsVary))}, got {self.seeds_vary!r}")
 

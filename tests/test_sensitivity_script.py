@@ -270,7 +270,7 @@ class TestWhatIsRefused:
 
 
 def test_nothing_to_train_starts_no_ray(tmp_path: Path) -> None:
-    """In a process of its own, as a person would run it: quick, and neither Ray nor torch is imported."""
+    """In a process of its own, as a person would run it: quick, and without Ray."""
     assert run(f"{TINY} --seeds 1", tmp_path) == 0
     code = (
         "import sys; from sweeps.sensitivity import main; code = main(sys.argv[1:]);"

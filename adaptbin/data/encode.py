@@ -98,6 +98,8 @@ def encode(table: Table, *, split_seed: int = SPLIT_SEED, unseen_category: Unsee
         }
         if any(counts.values()):
             unseen[name] = counts
+        # DIFF[released->ours] the released code gives a category that train lacks code 0, the code of another one; ours
+        # gives it a code of its own, the cardinality.  Switch: `unseen_category`.
         if unseen_category == "zero":
             column[column == cardinality] = 0
         codes.append(column.astype(np.float32))

@@ -176,8 +176,7 @@ def _loss_gradient(outputs: Tensor, target: Tensor, task: Task) -> Tensor:
     """
     share = 1.0 / outputs.shape[1]
     if task is Task.BINARY:
-        # Not torch.sigmoid, whose last elements take another path: their rounding would depend on the pack's size.
-        return ((-outputs).exp().add(1.0).reciprocal() - target.unsqueeze(-1)) * share
+        return (torch.sigmoid(outputs) - target.unsqueeze(-1)) * share
     if task is Task.REGRESSION:
         return (outputs - target.unsqueeze(-1)) * (2.0 * share)
     soft = torch.softmax(outputs, -1)

@@ -22,7 +22,7 @@ from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
 from sweeps.service.local import local_fit, local_gpus
 from sweeps.service.manifest import available_cores, git_state
 from sweeps.service.plan import Pack, Resources
-from sweeps.service.work import Job, Listener, Train, describe, first_line, forget, threads, train_one
+from sweeps.service.work import Job, Listener, Train, describe, first_line, forget, last_line, threads, train_one
 
 MAX_FAILURES = 3
 """How often the worker of one pack may die before the pack is cut in half."""
@@ -89,12 +89,12 @@ class RayRunner:
     def _connect(self, ray: Any) -> None:
         if not ray.is_initialized():
             try:
-                _knock(str(self._address))
+                _knock(ray, str(self._address))
                 ray.init(address=self._address, log_to_driver=False, logging_level=logging.ERROR)
             except (OSError, ValueError, RuntimeError) as error:
                 raise ResourceError(
                     f"address must be host:port of a running Ray cluster, or auto, got {self._address!r}: "
-                    f"{first_line(error)}"
+                    f"{first_line(error)} (a cluster that asks for a token needs RAY_AUTH_MODE=token here as well)"
                 ) from error
 
     def _train_all(self, ray: Any, job: Job, listener: Listener, interruption: Interruption, temporary: Path) -> None:
@@ -194,7 +194,7 @@ def _callback(attempt: Attempt, calls: CallThread, interruption: Interruption) -
             self._attempt.recovered(trial.config["pack"])
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            self._attempt.broke(trial.config["pack"], first_line(trial.get_error() or "its worker died"))
+            self._attempt.broke(trial.config["pack"], last_line(trial.get_error() or "its worker died"))
 
     return Forward(attempt, calls, interruption)
 
@@ -234,10 +234,13 @@ def _import_ray(*, local: bool) -> Any:
     return ray
 
 
-def _knock(address: str) -> None:
+def _knock(ray: Any, address: str) -> None:
     """Raise OSError or ValueError unless something listens there; Ray itself would try for minutes."""
     if address != "auto":
         host, _, port = address.rpartition(":")
+        # Ray puts this machine's own address in the place of these, so that is where something must listen.
+        if host in ("localhost", "127.0.0.1"):
+            host = ray.util.get_node_ip_address()
         socket.create_connection((host, int(port)), timeout=5.0).close()
 
 

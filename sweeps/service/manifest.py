@@ -40,12 +40,13 @@ def versions() -> dict[str, str]:
 
 
 def hardware(device: str = "cpu") -> dict[str, Any]:
-    """CPU model, cores this process may use, and the GPU it trains on (None on a CPU)."""
+    """CPU model, cores this process may use, and the GPU it trains on (None on a CPU, and where there is none)."""
     gpu = None
     if device != "cpu":
         import torch
 
-        gpu = torch.cuda.get_device_name()
+        # The driver of a cluster may have no GPU itself.
+        gpu = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     return {"cpu": _cpu_model(), "cores": available_cores(), "gpu": gpu}
 
 

@@ -16,6 +16,9 @@ from adaptbin.errors import ConfigError, unknown
 from adaptbin.metrics import METRICS
 from sweeps.service.points import PANELS
 
+PAPERS = tuple(name for name, card in CARDS.items() if not card.embedded)
+"""The data sets of the paper; the embedded ones are for trying things out."""
+
 
 @dataclass(frozen=True)
 class Preset:
@@ -44,7 +47,8 @@ def parameters() -> list[click.Parameter]:
     path = click.Path(path_type=Path)
     presets = "; ".join(f"{k}: {v.seeds} seeds, {v.epochs} and {v.probe_epochs} epochs" for k, v in PRESETS.items())
     return [
-        option("--dataset", _Names("data set", tuple(CARDS)), f"One, several, or all of: {', '.join(CARDS)}.",
+        option("--dataset", _Names("data set", tuple(CARDS), PAPERS),
+               f"One or several of: {', '.join(CARDS)}; all means the paper's eight, {', '.join(PAPERS)}.",
                required=True, multiple=True),
         one("--preset", tuple(PRESETS), f"How much to train ({presets}).", "paper"),
         option("--seeds", _Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
@@ -94,13 +98,14 @@ def parse_seeds(text: str) -> tuple[int, ...]:
 
 
 class _Names(click.ParamType[tuple[str, ...]]):
-    """A list of known names, separated by commas or spaces; "all" is every one."""
+    """A list of known names, separated by commas or spaces; "all" is ``everything``, by default every known one."""
 
     name = "names"
 
-    def __init__(self, what: str, known: Sequence[str]) -> None:
+    def __init__(self, what: str, known: Sequence[str], everything: Sequence[str] | None = None) -> None:
         self._what = what
         self._known = tuple(known)
+        self._everything = self._known if everything is None else tuple(everything)
 
     def convert(self, value: Any, parameter: Any, context: Any) -> tuple[str, ...]:
         words = [word.lower() for word in re.split(r"[,\s]+", value) if word]
@@ -109,7 +114,7 @@ class _Names(click.ParamType[tuple[str, ...]]):
                 raise ConfigError(unknown(self._what, word, [*self._known, "all"]))
         if not words:
             raise ConfigError(f"{self._what} must be one of {', '.join(self._known)} or all, got {value!r}")
-        return self._known if "all" in words else tuple(words)
+        return self._everything if "all" in words else tuple(words)
 
 
 class _One(click.ParamType[str]):

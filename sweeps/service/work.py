@@ -141,6 +141,11 @@ def first_line(error: object) -> str:
     return lines[0] if lines else type(error).__name__
 
 
+def last_line(error: object) -> str:
+    """Last line of an error's text that says something: of a traceback, the error itself."""
+    return first_line("\n".join(reversed(str(error).splitlines())))
+
+
 def describe(error: Exception) -> str:
     """An error in one line: type, text, and the place in the code it came from."""
     frames = traceback.extract_tb(error.__traceback__)

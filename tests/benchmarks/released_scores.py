@@ -30,6 +30,7 @@ from sweeps.service.options import Options, parse_options
 from sweeps.service.points import PANELS, Study, sensitivity_study
 from sweeps.service.results import ResultsStore
 from sweeps.service.sweep import run_script
+from sweeps.service.work import Runner
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROTOCOL = ["--protocol", "released", "--seeds", "10", "--probes", "10"]
@@ -158,16 +159,16 @@ def as_markdown(comparisons: Sequence[Comparison]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, runner: Runner | None = None) -> int:
     """Train what is missing, then compare."""
-    words = [*(sys.argv[1:] if argv is None else argv), *PROTOCOL]
+    words = [*PROTOCOL, *(sys.argv[1:] if argv is None else argv)]
     options = parse_options(words, prog="released_scores", about=__doc__ or "")
     if options is None:
         return 0
     builds = [released_study, *([clinical_study] if "eol" in options.datasets else [])]
     rows = []
     for build in builds:
-        code = run_script(words, prog="released_scores", about="", build=build)
+        code = run_script(words, prog="released_scores", about="", build=build, runner=runner)
         if code:
             return code
         made = build(options)

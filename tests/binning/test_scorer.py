@@ -52,6 +52,11 @@ def score(
     return Scored(found, dispersion_gain(columns, found, feature, unit_rows(torch.from_numpy(embeddings)), source))
 
 
+def float32_units(embeddings: np.ndarray) -> np.ndarray:
+    """The library's own unit rows, so that gains can be compared in float64; they are tested by themselves below."""
+    return unit_rows(torch.from_numpy(embeddings)).numpy()
+
+
 def one_pair(values: np.ndarray, embeddings: np.ndarray, inner: np.ndarray, min_bin: int, slots: int) -> Scored:
     """One feature of one replica."""
     edges, zero = torch.from_numpy(padded(inner, slots))[None], torch.zeros(1, dtype=torch.int64)
@@ -81,8 +86,7 @@ def check_bins(scored: Scored, pair: int, expected: list[twin.Candidate]) -> Non
         if found.eligible[pair, k]:
             assert found.median[pair, k].item() == one.median  # float32, exactly
             np.testing.assert_allclose(found.gain[pair, k], one.gain_var, rtol=1e-9, atol=1e-12)
-            # Only the float32 unit embeddings differ, by their last bit.
-            np.testing.assert_allclose(gain_disp[k], one.gain_disp, rtol=1e-5, atol=1e-5)
+            np.testing.assert_allclose(gain_disp[k], one.gain_disp, rtol=1e-9, atol=1e-12)
         else:
             assert gain_disp[k] == 0
     assert not found.eligible[pair, len(expected) :].any()
@@ -99,7 +103,7 @@ def test_two_columns_of_the_released_code_over_four_rounds(feature: int) -> None
         np.testing.assert_array_equal(inner, DIGS[f"round{round_}_f{feature}_edges_before"])
         edges = torch.from_numpy(padded(inner, 200))[None]
         scored = score(values, embeddings[None], edges, torch.tensor([feature]), torch.tensor([0]), torch.tensor([32]))
-        check_bins(scored, 0, twin.score_bins(values[:, feature], twin.unit_rows(embeddings), inner, 32))
+        check_bins(scored, 0, twin.score_bins(values[:, feature], float32_units(embeddings), inner, 32))
         if feature == round_ == 0:
             found = scored.found
             columns = torch.stack([found.median.double(), found.gain, scored.gain_disp, scored.score], -1)[0, :2]
@@ -166,7 +170,7 @@ def test_every_bin_of_every_pair_is_the_twins(case: BinnedCase, min_bin: int, se
     least = min_bin + source
     scored = score(case.values, embeddings, edges, feature, source, least)
     for pair in range(len(inner)):
-        unit = twin.unit_rows(embeddings[source[pair]])
+        unit = float32_units(embeddings[source[pair]])
         values = case.values[:, feature[pair]]
         check_bins(scored, pair, twin.score_bins(values, unit, inner[pair], int(least[pair])))
 
@@ -280,6 +284,23 @@ def test_unit_rows_are_the_twins_and_floor_the_norm() -> None:
     rows[3], rows[4] = 0.0, 1e-20
     np.testing.assert_allclose(unit_rows(torch.from_numpy(rows)), twin.unit_rows(rows), rtol=3e-7)
     assert (unit_rows(torch.zeros(2, 3)) == 0).all()
+
+
+def test_a_single_row_disperses_nothing() -> None:
+    """Two rows, one on either side, that point the same way: what is left is the epsilon of the whole bin."""
+    values, embeddings = np.array([0.0, 1.0], np.float32), np.array([[2.0, 0.0], [3.0, 0.0]], np.float32)
+    scored = one_pair(values, embeddings, np.array([]), 1, 1)
+    assert scored.gain_disp.item() == pytest.approx(np.log1p(1e-6), rel=1e-9)
+    opposite = one_pair(values, embeddings * np.array([[1], [-1]], np.float32), np.array([]), 1, 1)
+    assert opposite.gain_disp.item() == pytest.approx(-np.log(1e-6), rel=1e-9)
+
+
+def test_thousands_of_rows_are_summed_in_float64() -> None:
+    rng = np.random.default_rng(0)
+    values, embeddings = rng.normal(size=5000).astype(np.float32), rng.normal(1, 1, (5000, 4)).astype(np.float32)
+    embeddings += values[:, None]
+    scored = one_pair(values, embeddings, np.array([0.5]), 32, 2)
+    check_bins(scored, 0, twin.score_bins(values, float32_units(embeddings), np.array([0.5]), 32))
 
 
 # --- padding and batching

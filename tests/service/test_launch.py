@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import pytest
 from adaptbin.config import Budget, Replica
 from adaptbin.data import EncodedTable, get_card
 from adaptbin.errors import ResourceError
-from sweeps.service import local
+from sweeps.service import launch, local
 from sweeps.service.attempt import Attempt, pack_records, unpack_records
 from sweeps.service.calls import CallThread
 from sweeps.service.interrupt import Interrupted, noting_signals
@@ -21,7 +22,7 @@ from sweeps.service.launch import RayRunner
 from sweeps.service.local import InProcessRunner
 from sweeps.service.plan import Pack, Resources, make_plan
 from sweeps.service.points import get_panels, sensitivity_study
-from sweeps.service.work import MEMBERS, Job, begun_packs, describe, first_line, threads
+from sweeps.service.work import MEMBERS, Job, begun_packs, describe, first_line, last_line, threads
 from tests.service.fakes import Hearing, fake_record, fake_train, progress_at
 
 STUDY = sensitivity_study(
@@ -113,7 +114,30 @@ def test_a_cluster_that_does_not_answer_is_refused(address: str) -> None:
         RayRunner(address).at_once(Resources())
 
 
+def test_a_pack_must_fit_on_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = [
+        {"Alive": True, "Resources": {"CPU": 4.0}},
+        {"Alive": True, "Resources": {"CPU": 2.0, "GPU": 1.0}},
+        {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
+    ]
+    ray = SimpleNamespace(is_initialized=lambda: True, nodes=lambda: nodes)
+    monkeypatch.setattr(launch, "_import_ray", lambda *, local: ray)
+    runner = RayRunner("cluster:6379")
+    assert runner.at_once(Resources(2)) == 3
+    assert runner.at_once(Resources(1, 0.25)) == 2
+    with pytest.raises(
+        ResourceError, match="got 6 cores per pack for a cluster of 4 cores with 0 GPUs, 2 cores with 1"
+    ):
+        runner.at_once(Resources(6))  # the sum of the nodes would do
+    with pytest.raises(ResourceError, match="a pack must fit on one node, got 1 core and 2 GPUs per pack"):
+        runner.at_once(Resources(1, 2))
+    nodes.clear()
+    with pytest.raises(ResourceError, match="for a cluster of no live node"):
+        runner.at_once(Resources(1))
+
+
 def test_errors_in_one_line() -> None:
+    assert last_line("Failure # 1\nTraceback\n  x\nValueError: no\n\n") == "ValueError: no"
     assert first_line("\n\n  a\nb") == "a"
     assert first_line(ValueError()) == "ValueError"
     assert describe(ValueError("x")) == "ValueError: x"

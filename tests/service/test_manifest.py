@@ -1,0 +1,66 @@
+"""The manifest: where a number comes from."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from adaptbin.config import Budget
+from adaptbin.data import get_card
+from sweeps.service import manifest as module
+from sweeps.service.manifest import available_cores, git_state, hardware, manifest, versions
+from sweeps.service.points import get_panels, sensitivity_study
+from tests.service.fakes import fake_record
+
+STUDY = sensitivity_study(
+    [get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=(0, 1), budget=Budget(epochs=2)
+)
+
+
+def test_it_tells_where_its_numbers_come_from() -> None:
+    records = [fake_record(replica) for replica in STUDY.all_replicas[:7]]
+    records[0] = {**records[0], "status": "diverged"}
+    records[1]["runtime"] |= {"host": {"cpu": "another"}}
+    told = manifest(STUDY, records, options={"preset": "quick"}, wall_seconds=12.34, trained=3)
+    assert json.loads(json.dumps(told, allow_nan=False)) == told
+    assert told["replicas"] == {"asked": 10, "found": 7, "diverged": 1, "trained_by_this_run": 3}
+    assert (told["wall_seconds"], told["core_seconds"]) == (12.3, 3.5)
+    assert told["tables"] == {"breast_cancer": get_card("breast_cancer").fingerprint}
+    assert told["panels"] == {"tau": [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]}
+    assert told["options"] == {"preset": "quick"}
+    assert [machine["host"] for machine in told["trained_on"]] == [None, {"cpu": "another"}]
+    assert told["versions"] == versions()
+
+
+def test_git_state_is_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "checkout" / "adaptbin"
+    package.mkdir(parents=True)
+    (package / "__init__.py").touch()
+    monkeypatch.setattr(module.adaptbin, "__file__", str(package / "__init__.py"))
+    assert git_state() == {"sha": None, "dirty": None}
+
+    def git(*words: str) -> str:
+        identity = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
+        done = subprocess.run(["git", *identity, *words], cwd=package, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init", "--quiet")
+    git("commit", "--quiet", "--allow-empty", "--message", "empty")
+    assert git_state() == {"sha": None, "dirty": None}  # some repository, but not one that holds this package
+    git("add", ".")
+    git("commit", "--quiet", "--message", "package")
+    assert git_state() == {"sha": git("rev-parse", "HEAD"), "dirty": False}
+    (package / "new.py").touch()
+    assert git_state()["dirty"] is True
+    monkeypatch.setenv("PATH", "")
+    assert git_state() == {"sha": None, "dirty": None}
+
+
+def test_this_machine() -> None:
+    assert available_cores() >= 1
+    assert hardware() == {"cpu": hardware()["cpu"], "cores": available_cores(), "gpu": None}
+    assert hardware()["cpu"]
+    assert {"python", "torch", "numpy", "adaptbin"} <= versions().keys()

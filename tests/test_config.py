@@ -1,0 +1,340 @@
+"""Settings: ranges and unknown keys, an identity that misses nothing, and departures that name their switch."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import FrozenInstanceError, fields, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import adaptbin
+from adaptbin import config
+from adaptbin.config import SPLIT_SEED, Architecture, Budget, Hyperparameters, Protocol, Replica, Seeds
+from adaptbin.errors import ConfigError
+
+ARCHITECTURE = Architecture(width=128, depth=2, batch_size=64)
+
+CHANGED: dict[type, dict[str, Any]] = {
+    Architecture: {"width": 64, "depth": 3, "batch_size": 32, "dropout": 0.2},
+    Hyperparameters: {
+        "w_sord": 1.0,
+        "w_mse": 0.5,
+        "w_var": 0.0,
+        "patience": 20,
+        "delta": 0.0,
+        "tau": 1e-2,
+        "min_bin": 16,
+        "t_init": 10,
+        "t_max": 100,
+        "masking": "random",
+        "mask_prob": 0.2,
+        "learning_rate": 1e-3,
+        "weight_decay": 0.0,
+    },
+    Protocol: {
+        "label_order": "alphabetical",
+        "mse_scale": "released",
+        "unseen_category": "zero",
+        "bin_cap": "none",
+        "pretrain_schedule": "cosine",
+        "probe_schedule": "cosine",
+        "decoder_depth": "encoder",
+        "plateau_scale": "weights",
+    },
+    Budget: {"epochs": 60, "probe_epochs": 30, "probes": 1},
+}
+"""For every field of every settings class another valid value."""
+
+PARTS = {"architecture": Architecture, "hyperparameters": Hyperparameters, "protocol": Protocol, "budget": Budget}
+
+
+def make(**changes: Any) -> Replica:
+    base: dict[str, Any] = {
+        "dataset": "eol",
+        "fingerprint": "f" * 64,
+        "architecture": ARCHITECTURE,
+        "hyperparameters": Hyperparameters(masking="constant", mask_prob=0.1),
+        "seed": 3,
+    }
+    return Replica(**(base | changes))
+
+
+def required(kind: type) -> dict[str, Any]:
+    return {"width": 128, "depth": 2, "batch_size": 64} if kind is Architecture else {}
+
+
+def test_the_lists_above_cover_every_field() -> None:
+    """A field added to the settings fails here until the tests below know it."""
+    configs = {one for one in vars(config).values() if isinstance(one, type) and issubclass(one, config._Config)}
+    assert configs - {config._Config} == set(CHANGED) == set(PARTS.values())
+    for kind, values in CHANGED.items():
+        assert [field.name for field in fields(kind)] == list(values)
+        default = kind(**required(kind))
+        for name, value in values.items():
+            assert getattr(default, name) != value
+
+
+# --- identity
+
+
+def all_variants() -> dict[str, Replica]:
+    """The same replica with one field changed, for every field there is."""
+    base = make()
+    variants = {"nothing": base}
+    for name, kind in PARTS.items():
+        for key, value in CHANGED[kind].items():
+            variants[f"{name}.{key}"] = replace(base, **{name: replace(getattr(base, name), **{key: value})})
+    own: dict[str, Any] = {"dataset": "mhr", "fingerprint": "e" * 64, "seed": 4, "seeds_vary": "probe"}
+    assert set(own) | set(PARTS) == {field.name for field in fields(Replica)}
+    return variants | {name: replace(base, **{name: value}) for name, value in own.items()}
+
+
+def test_the_id_changes_with_every_field() -> None:
+    ids = {name: replica.id for name, replica in all_variants().items()}
+    assert len(set(ids.values())) == len(ids)
+    assert all(re.fullmatch("[0-9a-f]{24}", one) for one in ids.values())
+
+
+def test_the_id_changes_with_the_method_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = make()
+    old_id, old_identity = before.id, before.identity()
+    monkeypatch.setattr(config, "METHOD_VERSION", config.METHOD_VERSION + 1)
+    assert before.id != old_id
+    with pytest.raises(ConfigError, match=rf"method_version must be {config.METHOD_VERSION}, got "):
+        Replica.from_identity(old_identity)
+
+
+def test_every_replica_survives_the_way_through_a_file() -> None:
+    for replica in all_variants().values():
+        text = json.dumps(replica.identity(), allow_nan=False)
+        again = Replica.from_identity(json.loads(text))
+        assert again == replica and again.id == replica.id
+
+
+@given(data=st.data())
+def test_the_id_does_not_depend_on_the_order_of_keys(data: st.DataObject) -> None:
+    def shuffled(values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {key: shuffled(values[key]) for key in data.draw(st.permutations(sorted(values)))}
+
+    replica = make()
+    assert Replica.from_identity(shuffled(replica.identity())).id == replica.id
+
+
+def test_five_and_five_point_zero_are_one_setting() -> None:
+    """For every number of every settings class; minus zero is zero as well."""
+    compared = 0
+    for name, kind in PARTS.items():
+        whole = {key: value for key, value in CHANGED[kind].items() if isinstance(value, int)}
+        real = {
+            key: 1 if key == "learning_rate" else 0 for key in CHANGED[kind] if isinstance(CHANGED[kind][key], float)
+        }
+        real |= {"mask_prob": 0, "masking": "none"} if kind is Hyperparameters else {}
+        plain = replace(make(), **{name: kind(**required(kind) | whole | real)})
+        others = [
+            {key: float(value) for key, value in whole.items()},
+            {key: float(value) for key, value in real.items() if key != "masking"},
+            {key: -0.0 for key, value in real.items() if value == 0},
+        ]
+        for other in others:
+            again = replace(make(), **{name: kind(**required(kind) | whole | real | other)})
+            assert again == plain and again.id == plain.id
+            compared += len(other)
+    assert compared > 25
+
+
+def test_the_identity_of_the_default_is_fixed() -> None:
+    """A change here makes every finished replica of a study be trained again: raise METHOD_VERSION on purpose only."""
+    replica = Replica(
+        dataset="eol", fingerprint="f", architecture=ARCHITECTURE, hyperparameters=Hyperparameters(), seed=0
+    )
+    assert replica.id == "d1a3c611b526060000783a91"
+
+
+@pytest.mark.parametrize(
+    ("seeds_vary", "expected"),
+    [
+        ("pretrain", Seeds(split=SPLIT_SEED, pretrain=3, probe=3)),
+        ("probe", Seeds(split=SPLIT_SEED, pretrain=0, probe=3)),
+        ("split", Seeds(split=SPLIT_SEED + 3, pretrain=3, probe=3)),
+    ],
+)
+def test_what_a_seed_feeds(seeds_vary: Any, expected: Seeds) -> None:
+    assert make(seeds_vary=seeds_vary).seeds == expected
+
+
+# --- values
+
+
+def test_the_defaults_are_the_papers() -> None:
+    paper = json.loads((Path(__file__).parent / "golden" / "paper_tables.json").read_text())
+    defaults = Hyperparameters().to_dict()
+    assert defaults == {
+        "w_sord": 10.0, "w_mse": 0.1, "w_var": 0.001, "patience": 5, "delta": 1e-4, "tau": 1e-4, "min_bin": 32,
+        "t_init": 2, "t_max": 200, "masking": "none", "mask_prob": 0.0, "learning_rate": 1e-4, "weight_decay": 1e-5,
+    }  # fmt: skip
+    assert {key: defaults[key] for key in paper["defaults"]} == paper["defaults"]
+    for panel, grid in paper["sensitivity_grids"].items():
+        assert defaults[panel] in grid
+        assert len({make(hyperparameters=Hyperparameters(**{panel: value})).id for value in grid}) == len(grid)
+    assert Budget().to_dict() == {"epochs": 1000, "probe_epochs": 100, "probes": 5}
+    assert ARCHITECTURE.dropout == 0.1
+
+
+NOT_NUMBERS = [float("nan"), float("inf"), -float("inf"), "1", None, True, [1]]
+OUT_OF_RANGE: list[tuple[type, str, list[Any], str]] = [
+    *[
+        (Architecture, name, [0, -1, 1.5, *NOT_NUMBERS], "a whole number >= 1")
+        for name in ("width", "depth", "batch_size")
+    ],
+    (Architecture, "dropout", [1, 1.5, -0.1, *NOT_NUMBERS], r"in \[0, 1\)"),
+    *[
+        (Hyperparameters, name, [-1e-9, -1, *NOT_NUMBERS], "a finite number >= 0")
+        for name in ("w_sord", "w_mse", "w_var", "delta", "tau", "weight_decay")
+    ],
+    (Hyperparameters, "learning_rate", [0, -1e-4, *NOT_NUMBERS], "a finite number > 0"),
+    *[(Hyperparameters, name, [0, -1, 2.5, *NOT_NUMBERS], "a whole number >= 1") for name in ("patience", "min_bin")],
+    *[(Hyperparameters, name, [1, 0, 2.5, *NOT_NUMBERS], "a whole number >= 2") for name in ("t_init", "t_max")],
+    (Hyperparameters, "mask_prob", [-0.1, 1, 1.5, *NOT_NUMBERS], r"in \[0, 1\)"),
+    *[
+        (Budget, name, [0, -1, 1.5, *NOT_NUMBERS], "a whole number >= 1")
+        for name in ("epochs", "probe_epochs", "probes")
+    ],
+]  # fmt: skip
+
+
+def test_every_number_has_a_range() -> None:
+    numbers = {(kind, name) for kind, values in CHANGED.items() for name, v in values.items() if not isinstance(v, str)}
+    assert {(kind, name) for kind, name, _, _ in OUT_OF_RANGE} == numbers
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "values", "rule"), OUT_OF_RANGE, ids=lambda x: x if isinstance(x, str) else ""
+)
+def test_a_number_out_of_range_is_refused(kind: type, name: str, values: list[Any], rule: str) -> None:
+    for value in values:
+        with pytest.raises(ConfigError, match=rf"^{name} must be {rule}, got {re.escape(repr(value))}(\.0)?$"):
+            kind(**required(kind) | {name: value})
+
+
+def test_numbers_at_the_edge_of_their_range_are_fine() -> None:
+    edge = Hyperparameters(
+        w_sord=0, w_mse=0, w_var=0, patience=1, delta=0, tau=0, min_bin=1, t_init=2, t_max=2, weight_decay=0
+    )
+    assert edge.t_init == edge.t_max == 2
+    Architecture(width=1, depth=1, batch_size=1, dropout=0)
+    Budget(epochs=1, probe_epochs=1, probes=1)
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"t_init must be at most t_max \(5\), got 6"):
+        Hyperparameters(t_init=6, t_max=5)
+    for point in ({"masking": "random"}, {"mask_prob": 0.1}, {"masking": "constant", "mask_prob": 0.0}):
+        with pytest.raises(ConfigError, match="mask_prob must be 0 with masking 'none' and above 0 otherwise, got"):
+            Hyperparameters.from_dict(point)
+
+
+@pytest.mark.parametrize("seed", [-1, 1.5, True, "0", None])
+def test_a_seed_is_a_whole_number(seed: Any) -> None:
+    with pytest.raises(ConfigError, match=f"seed must be a whole number >= 0, got {seed!r}"):
+        make(seed=seed)
+
+
+CHOICES = [(kind, name) for kind, values in CHANGED.items() for name, value in values.items() if isinstance(value, str)]
+
+
+@pytest.mark.parametrize(("kind", "name"), CHOICES, ids=lambda x: x if isinstance(x, str) else "")
+def test_an_unknown_choice_is_answered_with_the_nearest(kind: type, name: str) -> None:
+    value = CHANGED[kind][name]
+    with pytest.raises(ConfigError, match=f"{name} must be one of .*{value}.*, got '{value}x'; did you mean '{value}'"):
+        kind(**required(kind) | {name: f"{value}x"})
+    for other in (None, 1, []):
+        with pytest.raises(ConfigError, match=f"{name} must be one of "):
+            kind(**required(kind) | {name: other})
+
+
+def test_what_a_seed_varies_is_a_choice_too() -> None:
+    with pytest.raises(ConfigError, match="seeds_vary must be one of pretrain, probe, split, got 'probes'"):
+        make(seeds_vary="probes")
+
+
+def test_protocols_by_name() -> None:
+    assert Protocol.named("paper") == Protocol()
+    released = Protocol.named("released")
+    flipped = {
+        field.name for field in fields(Protocol) if getattr(released, field.name) != getattr(Protocol(), field.name)
+    }
+    assert flipped == {"label_order", "mse_scale", "unseen_category", "bin_cap"}
+    with pytest.raises(
+        ConfigError, match="protocol must be one of paper, released, got 'relased'; did you mean 'released'"
+    ):
+        Protocol.named("relased")
+
+
+@pytest.mark.parametrize("kind", list(CHANGED), ids=lambda kind: kind.__name__)
+def test_unknown_keys_are_refused_and_known_ones_come_back(kind: type[config._Config]) -> None:
+    plain = kind(**required(kind))
+    assert kind.from_dict(plain.to_dict()) == plain
+    for name in CHANGED[kind]:
+        with pytest.raises(ConfigError, match=f"unknown key '{name}s' for {kind.__name__}; did you mean '{name}'"):
+            kind.from_dict(required(kind) | {f"{name}s": 1})
+
+
+def test_unknown_keys_of_an_identity_are_refused_at_every_level() -> None:
+    identity = make().identity()
+    with pytest.raises(ConfigError, match="unknown key 'data_set' for Replica; did you mean 'dataset'"):
+        Replica.from_identity(identity | {"data_set": "eol"})
+    for name, kind in PARTS.items():
+        with pytest.raises(ConfigError, match=f"unknown key 'zzz' for {kind.__name__} "):
+            Replica.from_identity(identity | {name: identity[name] | {"zzz": 1}})
+    del identity["method_version"]
+    with pytest.raises(ConfigError, match="method_version must be .*, got None"):
+        Replica.from_identity(identity)
+
+
+def test_settings_are_frozen_and_keyword_only() -> None:
+    for kind, values in CHANGED.items():
+        one = kind(**required(kind))
+        for name, value in values.items():
+            with pytest.raises(FrozenInstanceError):
+                setattr(one, name, value)
+        with pytest.raises(TypeError, match="positional"):
+            kind(1)
+
+
+# --- departures
+
+
+def departures() -> list[tuple[str, str]]:
+    """Every `# DIFF[...]` tag in the library: where it stands, and its whole comment."""
+    found = []
+    for path in sorted(Path(adaptbin.__file__).parent.rglob("*.py")):
+        lines = path.read_text().splitlines()
+        for number, line in enumerate(lines):
+            if "# DIFF[" in line:
+                block = [line.strip()]
+                for following in lines[number + 1 :]:
+                    if not following.strip().startswith("#"):
+                        break
+                    block.append(following.strip())
+                found.append((f"{path.name}:{number + 1}", " ".join(part.lstrip("# ") for part in block)))
+    return found
+
+
+def test_every_departure_says_whose_it_is_and_names_its_switch() -> None:
+    switches = {field.name for field in fields(Protocol)}
+    named = set()
+    for where, comment in departures():
+        assert re.match(r"DIFF\[(paper->released|released->ours)\] ", comment), where
+        here = {name for name in switches if re.search(rf"\b{name}\b", comment)}
+        assert here or "there is no switch" in comment, f"{where} names no switch of Protocol: {comment}"
+        named |= here
+    released = Protocol.named("released")
+    flipped = {name for name in switches if getattr(released, name) != getattr(Protocol(), name)}
+    assert flipped <= named, f"departures without a tag in the code: {sorted(flipped - named)}"

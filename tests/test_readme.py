@@ -1,0 +1,86 @@
+"""Every command in the README runs, and every option and file that it names is there."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from sweeps import sensitivity
+from sweeps.service.options import parse_options
+from sweeps.service.local import InProcessRunner
+from tests.benchmarks import released_scores
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+COMMANDS = [
+    line.split("#")[0].strip()
+    for block in re.findall(r"```bash\n(.*?)```", README, re.DOTALL)
+    for line in block.splitlines()
+    if line.strip()
+]
+OPTIONS = [
+    cell for row in re.findall(r"^\|[^|]+\| (.+) \|$", README, re.MULTILINE) for cell in re.findall(r"`(--[^`]+)`", row)
+]
+TINY = ["--seeds", "2", "--epochs", "2", "--probe-epochs", "2", "--probes", "2"]
+
+
+def test_the_readme_has_commands() -> None:
+    assert "make sensitivity" in COMMANDS and "make test" in COMMANDS
+    assert any(command.startswith("python sweeps/sensitivity.py") for command in COMMANDS)
+    assert len(OPTIONS) >= 9
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make ")])
+def test_make_command(command: str) -> None:
+    """make would do what the README says; the steps themselves are what CI and the tests below run."""
+    words = shlex.split(command)
+    done = subprocess.run([words[0], "-n", *words[1:]], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "sweeps/sensitivity.py --dataset breast_cancer --preset quick" in done.stdout or "-m pytest" in done.stdout
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/")])
+def test_sweep_command(command: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(command)
+    assert (ROOT / words[1]).is_file()
+    argv = [*words[2:], *TINY, "--data-dir", str(data_dir), "--output", str(tmp_path)]
+    assert sensitivity.main(argv, runner=InProcessRunner()) == 0
+    for name in (
+        "figure.png",
+        "figure.pdf",
+        "figure.svg",
+        "caption.txt",
+        "replicas.csv",
+        "points.csv",
+        "manifest.json",
+    ):
+        assert (tmp_path / "sensitivity" / "eol" / name).stat().st_size > 0, name
+    assert len(list((tmp_path / "results" / "eol").glob("*.json"))) == 42
+    assert "mlflow ui" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python -m tests.benchmarks")])
+def test_released_scores_command(
+    command: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Two epochs cannot agree with the released code, so the benchmark must say so."""
+    argv = [*shlex.split(command)[3:], *TINY, "--data-dir", str(data_dir), "--output", str(tmp_path)]
+    argv[argv.index("--dataset") + 1] = "eol"
+    assert released_scores.main(argv, runner=InProcessRunner()) == 1
+    assert (tmp_path / "released" / "scores.md").read_text() in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_option_named_in_the_readme(option: str) -> None:
+    options = parse_options(["--dataset", "eol", *shlex.split(option)], prog="sensitivity.py", about="")
+    assert options is not None
+
+
+def test_every_file_the_readme_links_to_exists() -> None:
+    links = re.findall(r"\]\((?!http)([^)#]+)\)", README)
+    assert links
+    for link in links:
+        assert (ROOT / link).is_file(), link
