@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptbin.config import SPLIT_SEED, Budget, Protocol
@@ -35,6 +35,7 @@ studies = st.builds(
 )
 
 
+@settings(deadline=None, max_examples=50)  # a loaded machine must not fail a test
 @given(studies, st.data(), st.integers(1, 9), st.none() | st.integers(1, 50))
 def test_every_missing_replica_is_planned_once_and_can_be_stacked(
     study: Study, data: st.DataObject, workers: int, pack_size: int | None
@@ -51,6 +52,7 @@ def test_every_missing_replica_is_planned_once_and_can_be_stacked(
     assert make_plan(study, finished, workers=workers, pack_size=pack_size) == plan
 
 
+@settings(deadline=None, max_examples=50)  # a loaded machine must not fail a test
 @given(studies, st.integers(1, 50))
 def test_pack_sizes(study: Study, pack_size: int) -> None:
     whole = len(study.seeds) if study.seeds_vary == "probe" else 1  # these share a pretraining and stay together
@@ -58,6 +60,7 @@ def test_pack_sizes(study: Study, pack_size: int) -> None:
         assert len(pack.replicas) <= max(pack_size, whole)
 
 
+@settings(deadline=None, max_examples=50)  # a loaded machine must not fail a test
 @given(studies, st.integers(1, 9), st.none() | st.integers(1, 50))
 def test_no_pretraining_is_done_twice(study: Study, workers: int, pack_size: int | None) -> None:
     homes: dict[object, set[str]] = {}
