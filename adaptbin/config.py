@@ -142,6 +142,8 @@ class Hyperparameters(_Config):
             _check_number(name, value, f"a whole number >= {least}", _whole(value, least))
         _check_number("t_init", self.t_init, f"at most t_max ({self.t_max})", self.t_init <= self.t_max)
         _check_number("mask_prob", self.mask_prob, "in [0, 1)", _finite(self.mask_prob) and 0 <= self.mask_prob < 1)
+        if self.w_sord == self.w_mse == self.w_var == 0:
+            raise ConfigError("at least one of w_sord, w_mse and w_var must be above 0, got 0 for all three")
         if (self.masking == "none") != (self.mask_prob == 0):
             raise ConfigError(
                 f"mask_prob must be 0 with masking 'none' and above 0 otherwise, "

@@ -10,10 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from adaptbin.data import ENVIRONMENT, EncodedTable, Table, encode, load_table
 
 GOLDEN = Path(__file__).parent / "golden"
+
+# A slow import or a busy core is no failure; pytest's own time limit stands.
+settings.register_profile("no deadline", deadline=None)
+settings.load_profile("no deadline")
 
 
 @pytest.fixture(scope="session")

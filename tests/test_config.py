@@ -133,7 +133,9 @@ def test_five_and_five_point_zero_are_one_setting() -> None:
     for name, kind in PARTS.items():
         whole = {key: value for key, value in CHANGED[kind].items() if isinstance(value, int)}
         real = {
-            key: 1 if key == "learning_rate" else 0 for key in CHANGED[kind] if isinstance(CHANGED[kind][key], float)
+            key: 1 if key in ("learning_rate", "w_sord") else 0
+            for key in CHANGED[kind]
+            if isinstance(CHANGED[kind][key], float)
         }
         real |= {"mask_prob": 0, "masking": "none"} if kind is Hyperparameters else {}
         plain = replace(make(), **{name: kind(**required(kind) | whole | real)})
@@ -225,7 +227,7 @@ def test_a_number_out_of_range_is_refused(kind: type, name: str, values: list[An
 
 def test_numbers_at_the_edge_of_their_range_are_fine() -> None:
     edge = Hyperparameters(
-        w_sord=0, w_mse=0, w_var=0, patience=1, delta=0, tau=0, min_bin=1, t_init=2, t_max=2, weight_decay=0
+        w_sord=0, w_mse=0, w_var=1, patience=1, delta=0, tau=0, min_bin=1, t_init=2, t_max=2, weight_decay=0
     )
     assert edge.t_init == edge.t_max == 2
     Architecture(width=1, depth=1, batch_size=1, dropout=0)
@@ -235,6 +237,8 @@ def test_numbers_at_the_edge_of_their_range_are_fine() -> None:
 def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"t_init must be at most t_max \(5\), got 6"):
         Hyperparameters(t_init=6, t_max=5)
+    with pytest.raises(ConfigError, match="at least one of w_sord, w_mse and w_var must be above 0"):
+        Hyperparameters(w_sord=0, w_mse=0, w_var=0)
     for point in ({"masking": "random"}, {"mask_prob": 0.1}, {"masking": "constant", "mask_prob": 0.0}):
         with pytest.raises(ConfigError, match="mask_prob must be 0 with masking 'none' and above 0 otherwise, got"):
             Hyperparameters.from_dict(point)

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from sweeps import sensitivity
-from sweeps.service.options import parse_options
 from sweeps.service.local import InProcessRunner
+from sweeps.service.options import parse_options
 from tests.benchmarks import released_scores
 
 ROOT = Path(__file__).parents[1]

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 
-def stream(seed: int, *names: str | int, device: torch.device | str = "cpu") -> torch.Generator:
+def stream(seed: int, *names: str | int) -> torch.Generator:
     """Generator of the stream called ``names`` under ``seed``, e.g. ``stream(3, "dropout", epoch)``.
 
-    The same call gives the same numbers on every machine of one device kind; CPU and GPU generators differ.
+    Always a CPU generator, whatever the replicas train on: a GPU's would draw other numbers, and replicas of one study
+    that were trained on different devices would no longer be pairs.
     """
     text = "/".join(str(part) for part in (seed, *names))
     digest = hashlib.sha256(text.encode()).digest()
-    return torch.Generator(device=device).manual_seed(int.from_bytes(digest[:8], "big") >> 1)
+    return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big") >> 1)
 
 
 @dataclass(frozen=True)
@@ -47,17 +48,14 @@ class SeedIndex:
         return drawn if len(self.seeds) == 1 else drawn.index_select(0, self.of_replica)
 
 
-def row_order(seed: int, epoch: int, n_rows: int, device: torch.device | str = "cpu") -> Tensor:
+def row_order(seed: int, epoch: int, n_rows: int) -> Tensor:
     """[N] int64 permutation of the train rows for one epoch; batches are cut from it in order."""
-    return torch.randperm(n_rows, generator=stream(seed, "order", epoch, device=device), device=device)
+    return torch.randperm(n_rows, generator=stream(seed, "order", epoch))
 
 
-def kept_units(
-    seed: int, epoch: int, layers: int, n_rows: int, width: int, drop: float, device: torch.device | str = "cpu"
-) -> Tensor:
+def kept_units(seed: int, epoch: int, layers: int, n_rows: int, width: int, drop: float) -> Tensor:
     """[L, N, H] bool, hidden units that dropout keeps in one epoch; row i belongs to the i-th row of the order."""
-    generator = stream(seed, "dropout", epoch, device=device)
-    return torch.rand(layers, n_rows, width, generator=generator, device=device) >= drop
+    return torch.rand(layers, n_rows, width, generator=stream(seed, "dropout", epoch)) >= drop
 
 
 class MaskDraws(NamedTuple):
@@ -69,12 +67,10 @@ class MaskDraws(NamedTuple):
     """[N, F] int64, epoch position of the row that gives the value under "random" masking."""
 
 
-def mask_draws(
-    seed: int, epoch: int, n_rows: int, n_columns: int, batch_size: int, device: torch.device | str = "cpu"
-) -> MaskDraws:
+def mask_draws(seed: int, epoch: int, n_rows: int, n_columns: int, batch_size: int) -> MaskDraws:
     """Draw one epoch's masks; "random" takes an independent permutation of the batch for every column."""
-    generator = stream(seed, "corruption", epoch, device=device)
-    uniform = torch.rand(n_rows, n_columns, generator=generator, device=device)
-    keys = torch.rand(n_rows, n_columns, generator=generator, device=device)
+    generator = stream(seed, "corruption", epoch)
+    uniform = torch.rand(n_rows, n_columns, generator=generator)
+    keys = torch.rand(n_rows, n_columns, generator=generator)
     source = [start + keys[start : start + batch_size].argsort(0) for start in range(0, n_rows, batch_size)]
     return MaskDraws(uniform, torch.cat(source))

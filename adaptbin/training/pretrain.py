@@ -62,12 +62,13 @@ class EpochDraws:
         if (kind, seed) not in self._made:
             n_rows, n_columns = self._shape
             if kind == "order":
-                made: Any = row_order(seed, self.epoch, n_rows, self._device)
+                made: Any = row_order(seed, self.epoch, n_rows).to(self._device)
             elif kind == "kept":
                 width, drop = self._architecture.width, self._architecture.dropout
-                made = kept_units(seed, self.epoch, self._blocks, n_rows, width, drop, self._device)
+                made = kept_units(seed, self.epoch, self._blocks, n_rows, width, drop).to(self._device)
             else:
-                made = mask_draws(seed, self.epoch, n_rows, n_columns, self._architecture.batch_size, self._device)
+                drawn = mask_draws(seed, self.epoch, n_rows, n_columns, self._architecture.batch_size)
+                made = MaskDraws(*(part.to(self._device) for part in drawn))
             self._made[kind, seed] = made
         return self._made[kind, seed]
 

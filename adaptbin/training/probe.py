@@ -118,11 +118,8 @@ def _train(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable)
     weight, bias = bank.view("weight"), bank.view("bias")
     weight[..., :n_outputs].copy_(
         torch.stack(
-            [
-                torch.randn(width, n_outputs, generator=stream(seed, "probe", p, "init", device=device), device=device)
-                for seed, p in distinct
-            ]
-        )[which]
+            [torch.randn(width, n_outputs, generator=stream(seed, "probe", p, "init")) for seed, p in distinct]
+        ).to(device)[which]
         * INIT_SD
     )
     optimizer = ReplicaAdamW(bank, [LEARNING_RATE] * len(streams), [0.0] * len(streams))
@@ -132,11 +129,8 @@ def _train(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable)
     best_weight, best_bias = weight.clone(), bias.clone()
     for epoch in range(budget.probe_epochs):
         order = torch.stack(
-            [
-                torch.randperm(n_rows, generator=stream(seed, "probe", p, "order", epoch, device=device), device=device)
-                for seed, p in distinct
-            ]
-        )[which]
+            [torch.randperm(n_rows, generator=stream(seed, "probe", p, "order", epoch)) for seed, p in distinct]
+        ).to(device)[which]
         for start in range(0, n_rows, batch_size):
             rows = order[:, start : start + batch_size]
             z = flat.index_select(0, (rows + owner[:, None]).flatten()).view(*rows.shape, width)

@@ -67,14 +67,14 @@ def manifest(
     records: Iterable[Mapping[str, Any]],
     *,
     options: Mapping[str, Any],
-    wall_seconds: float,
+    run_seconds: float,
     trained: int,
     device: str = "cpu",
 ) -> dict[str, Any]:
     """What a folder of tables and figures rests on.
 
-    ``wall_seconds`` and ``trained`` tell of the run that wrote it; ``core_seconds`` and ``trained_on`` sum over all
-    replicas, whenever they were trained.
+    ``run_seconds`` and ``trained`` tell of the run that wrote it; ``wall_seconds`` (time in which at least one of the
+    packs was being trained), ``core_seconds`` and ``trained_on`` are over all replicas, whenever they were trained.
     """
     records = list(records)
     seen = {_key(record["runtime"]): record["runtime"] for record in records}
@@ -101,10 +101,25 @@ def manifest(
             "diverged": sum(record["status"] == "diverged" for record in records),
             "trained_by_this_run": trained,
         },
-        "wall_seconds": round(wall_seconds, 1),
+        "run_seconds": round(run_seconds, 1),
+        "wall_seconds": training_seconds(records),
         "core_seconds": round(sum(record["runtime"].get("core_seconds", 0.0) for record in records), 1),
         "options": dict(options),
     }
+
+
+def training_seconds(records: Iterable[Mapping[str, Any]]) -> float:
+    """Length of the union of the packs' training times: a later run, or packs side by side, do not distort it."""
+    total, end = 0.0, -math.inf
+    times = {(record["runtime"].get("started_at"), record["runtime"].get("finished_at")) for record in records}
+    for start, stop in sorted((_seconds(a), _seconds(b)) for a, b in times if a and b):
+        total += max(0.0, stop - max(start, end))
+        end = max(end, stop)
+    return total
+
+
+def _seconds(moment: str) -> float:
+    return datetime.fromisoformat(moment).timestamp()
 
 
 def _key(runtime: Mapping[str, Any]) -> str:

@@ -167,7 +167,7 @@ class Sweep:
                 study,
                 records,
                 options=self._options.given,
-                wall_seconds=time.monotonic() - self._began,
+                run_seconds=time.monotonic() - self._began,
                 trained=sum(record["id"] in trained for record in records),
                 device=self._options.device if trained else "cpu",
             ),

@@ -94,6 +94,7 @@ def train_one(
 
     from adaptbin.training.pack import train_pack
 
+    started = datetime.now(UTC)
     torch.set_num_threads(threads)
     state = None
     if checkpoints is not None:
@@ -103,6 +104,7 @@ def train_one(
         pack.replicas, table, device=device, checkpoint=state, progress=_throttled(progress, PROGRESS_SECONDS)
     )
     stamp = {
+        "started_at": started.isoformat(timespec="seconds"),
         "finished_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {name: version for name, version in versions().items() if name in ("adaptbin", "torch", "numpy")},
         "git": dict(git),

@@ -11,7 +11,7 @@ import pytest
 from adaptbin.config import Budget
 from adaptbin.data import get_card
 from sweeps.service import manifest as module
-from sweeps.service.manifest import available_cores, git_state, hardware, manifest, versions
+from sweeps.service.manifest import available_cores, git_state, hardware, manifest, training_seconds, versions
 from sweeps.service.points import get_panels, sensitivity_study
 from tests.service.fakes import fake_record
 
@@ -24,15 +24,28 @@ def test_it_tells_where_its_numbers_come_from() -> None:
     records = [fake_record(replica) for replica in STUDY.all_replicas[:7]]
     records[0] = {**records[0], "status": "diverged"}
     records[1]["runtime"] |= {"host": {"cpu": "another"}}
-    told = manifest(STUDY, records, options={"preset": "quick"}, wall_seconds=12.34, trained=3)
+    told = manifest(STUDY, records, options={"preset": "quick"}, run_seconds=12.34, trained=3)
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     assert told["replicas"] == {"asked": 10, "found": 7, "diverged": 1, "trained_by_this_run": 3}
-    assert (told["wall_seconds"], told["core_seconds"]) == (12.3, 3.5)
+    assert (told["run_seconds"], told["core_seconds"]) == (12.3, 3.5)
     assert told["tables"] == {"breast_cancer": get_card("breast_cancer").fingerprint}
     assert told["panels"] == {"tau": [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]}
     assert told["options"] == {"preset": "quick"}
     assert [machine["host"] for machine in told["trained_on"]] == [None, {"cpu": "another"}]
     assert told["versions"] == versions()
+
+
+def test_training_seconds_is_the_time_in_which_something_was_trained() -> None:
+    def packs(*times: tuple[str, str]) -> list[dict[str, dict[str, str]]]:
+        return [
+            {"runtime": {"started_at": f"2026-01-01T00:{a}Z", "finished_at": f"2026-01-01T00:{b}Z"}} for a, b in times
+        ]
+
+    assert (
+        training_seconds(packs(("00:00", "01:00"), ("00:30", "02:00"), ("00:40", "00:50"), ("10:00", "10:05"))) == 125
+    )
+    assert training_seconds([]) == 0.0
+    assert training_seconds([{"runtime": {}}]) == 0.0
 
 
 def test_git_state_is_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

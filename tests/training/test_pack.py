@@ -60,9 +60,13 @@ CROWD = [
 ]
 
 
-@pytest.mark.parametrize("protocol", ["paper", "released"])
-def test_a_replica_alone_equals_the_same_replica_in_a_crowd(protocol: str) -> None:
-    table = small_table()
+@pytest.mark.parametrize(
+    ("protocol", "n_rows", "n_numerical"),
+    [("paper", 400, 4), ("released", 400, 4), ("paper", 402, 7), ("paper", 414, 5)],
+)
+def test_a_replica_alone_equals_the_same_replica_in_a_crowd(protocol: str, n_rows: int, n_numerical: int) -> None:
+    """Also where the last batch is one row (402) or no multiple of a vector (414)."""
+    table = small_table(n_rows=n_rows, n_numerical=n_numerical)
     replicas = [replace(r, protocol=Protocol.named(protocol)) for r in CROWD]
     crowd = train_pack(replicas, table)
     widths = {max(record["bins"]["final"]) for record in crowd}
