@@ -16,8 +16,14 @@ from adaptbin.errors import ConfigError, nearest
 METHOD_VERSION = 1
 """Raised whenever a change of the code changes a score; finished replicas of older versions are then trained anew."""
 
+RECORD_SCHEMA = 1
+"""Layout of a result record."""
+
 SPLIT_SEED = 123456
 """Random state of the paper's fixed split; under ``seeds_vary="split"`` seed k uses SPLIT_SEED + k."""
+
+MAX_SEED = 2**31
+"""Seeds are smaller, so that SPLIT_SEED + seed still fits scikit-learn's 32 bits."""
 
 MaskingKind = Literal["none", "constant", "random"]
 SeedsVary = Literal["pretrain", "probe", "split"]
@@ -231,7 +237,8 @@ class Replica:
     budget: Budget = field(default_factory=Budget)
 
     def __post_init__(self) -> None:
-        _check_number("seed", self.seed, "a whole number >= 0", _whole(self.seed, 0))
+        fits = _whole(self.seed, 0) and self.seed < MAX_SEED
+        _check_number("seed", self.seed, f"a whole number in [0, {MAX_SEED})", fits)
         if self.seeds_vary not in get_args(SeedsVary):
             raise ConfigError(f"seeds_vary must be one of {', '.join(get_args(SeedsVary))}, got {self.seeds_vary!r}")
 

@@ -120,6 +120,22 @@ class TestWhatIsTrained:
         assert runner.jobs == []
         assert f"nothing to train: all 10 replicas have results in {tmp_path}" in capsys.readouterr().out
 
+    def test_replacing_the_figure_of_a_larger_study_is_told(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(f"{TINY} --seeds 2", tmp_path) == 0
+        assert run(f"{TINY} --seeds 3", tmp_path) == 0
+        assert "are replaced" not in capsys.readouterr().err
+        assert run(f"{TINY} --seeds 2", tmp_path) == 0
+        assert "another study (3 seeds, 2 epochs, panels tau) are replaced" in capsys.readouterr().err
+
+    def test_no_password_in_the_manifest(self, tmp_path: Path) -> None:
+        assert run(f"{TINY} --seeds 2 --tracking-uri http://me:secret@127.0.0.1:9", tmp_path) == 0
+        told = json.loads((tmp_path / "sensitivity" / "breast_cancer" / "manifest.json").read_text())
+        assert told["options"]["tracking_uri"] == "http://me:***@127.0.0.1:9"
+        assert told["options"]["dataset"] == ["breast_cancer"] and told["options"]["panel"] == ["tau"]
+        assert told["tables"]["breast_cancer"]["notes"] and told["tables"]["breast_cancer"]["unseen_categories"] == {}
+
     def test_a_seed_more_trains_that_seed(self, tmp_path: Path) -> None:
         runner = CountingRunner()
         assert run(f"{TINY} --seeds 2", tmp_path, runner) == 0
@@ -259,10 +275,13 @@ class TestWhatIsRefused:
 
     def test_an_output_that_cannot_be_written(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (tmp_path / "file").touch()
-        runner = CountingRunner()
-        assert run(TINY, tmp_path / "file" / "out", runner) == 2
-        assert capsys.readouterr().err.startswith("error: the output folder must be writable, got ")
-        assert runner.jobs == []
+        (tmp_path / "results").touch()
+        for output in (tmp_path / "file" / "out", tmp_path):
+            runner = CountingRunner()
+            assert run(TINY, output, runner) == 2
+            assert capsys.readouterr().err.startswith("error: the output folder must be writable, got ")
+            assert runner.jobs == []
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "results"]
 
     def test_help(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert sensitivity.main(["--help"]) == 0
@@ -277,12 +296,10 @@ def test_nothing_to_train_starts_no_ray(tmp_path: Path) -> None:
         "print('ray' in sys.modules); sys.exit(code)"
     )
     words = [*TINY.split(), "--seeds", "1", "--output", str(tmp_path)]
-    began = time.monotonic()
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "nothing to train" in done.stdout
     assert done.stdout.splitlines()[-1] == "False"
-    assert time.monotonic() - began < 15
 
 
 SCRIPT = Path(sensitivity.__file__)

@@ -140,7 +140,7 @@ def download(card: Card, cache_dir: Path, *, base_url: str | None = None, progre
 
 @contextlib.contextmanager
 def _scratch(folder: Path) -> Iterator[None]:
-    """Make ``folder``; on the way out remove it, and its parent, if nothing was put there."""
+    """Make ``folder``; on the way out remove it, and two levels above it, as far as nothing else is there."""
     folder.mkdir(parents=True, exist_ok=True)
     try:
         yield
@@ -148,6 +148,7 @@ def _scratch(folder: Path) -> Iterator[None]:
         with contextlib.suppress(OSError):
             folder.rmdir()
             folder.parent.rmdir()
+            folder.parent.parent.rmdir()
 
 
 @contextlib.contextmanager

@@ -14,6 +14,9 @@ import torch
 
 FILE_NAME = "pack.pt"
 
+SCHEMA = 1
+"""Layout of the saved state; raised when it changes, so that an old checkpoint is not resumed but trained anew."""
+
 
 def save_checkpoint(folder: Path, replica_ids: Sequence[str], parts: Mapping[str, Any]) -> None:
     """Write ``parts`` (nested dictionaries and lists of tensors and plain values) for the pack of ``replica_ids``.
@@ -23,7 +26,7 @@ def save_checkpoint(folder: Path, replica_ids: Sequence[str], parts: Mapping[str
     folder.mkdir(parents=True, exist_ok=True)
     temporary = folder / f"{FILE_NAME}.{os.getpid()}.tmp"
     with temporary.open("wb") as file:
-        torch.save({"replicas": json.dumps(list(replica_ids)), **parts}, file)
+        torch.save({"schema": SCHEMA, "replicas": json.dumps(list(replica_ids)), **parts}, file)
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(folder / FILE_NAME)
@@ -36,7 +39,7 @@ def load_checkpoint(folder: Path, replica_ids: Sequence[str]) -> dict[str, Any] 
     """
     try:
         parts = torch.load(folder / FILE_NAME, map_location="cpu", weights_only=True)
-        same = json.loads(parts.pop("replicas")) == list(replica_ids)
+        same = parts.pop("schema") == SCHEMA and json.loads(parts.pop("replicas")) == list(replica_ids)
     except (
         OSError,
         RuntimeError,

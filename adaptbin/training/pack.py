@@ -10,15 +10,13 @@ from typing import Any, Literal
 
 import torch
 
-from adaptbin.config import Replica
+from adaptbin.config import RECORD_SCHEMA, Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.grouping import stack_key
 from adaptbin.training.checkpoint import load_checkpoint, save_checkpoint
 from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import ProbeScores, probe
-
-RECORD_SCHEMA = 1
 
 STACK_ON_CPU = 7
 """Replicas computed together on a CPU core: more of them leave its caches, fewer pay for calls."""

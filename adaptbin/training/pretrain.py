@@ -221,6 +221,8 @@ class Pretraining:
             self.optimizer.freeze(fresh)
         alive = torch.tensor([at is None for at in self.diverged_at], device=self.device)
         metric = per_feature
+        # DIFF[paper->released] paper: a "normalized weighted sum", of which this may be one reading.  Released code and
+        # default here: L_num as it is.  Switch: `plateau_scale`.
         if self.protocol.plateau_scale == "weights":
             metric = per_feature / torch.stack(self.weights).sum(0)[:, None]
         self.plateau, fired = plateau_step(

@@ -9,13 +9,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from adaptbin.config import Replica
 from adaptbin.data.encode import EncodedTable
-from adaptbin.metrics import evaluate, get_metric, metrics_of, primary_metric
+from adaptbin.metrics import evaluate_many, get_metric, metrics_of, primary_metric
 from adaptbin.replicas.optim import ReplicaAdamW, schedule_factor
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.selection import batched_metric, bootstrap_se
@@ -70,14 +69,19 @@ def probe(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable) 
     errors = _bootstrap(outputs["test"], replicas, table, usable)
     found: list[ProbeScores] = []
     for r in range(len(replicas)):
+        members = _of(r, budget.probes)
         probes: list[dict[str, object]] = []
-        for m in _of(r, budget.probes) if usable[r] else ():
-            scores: dict[str, object] = {"best_epoch": best_epochs[m]}
-            for part, rows in (("val", table.val), ("test", table.test)):
-                scores[part] = evaluate(
-                    table.card.task, _as_scores(table.card.task, outputs[part][m]), table.target[rows].numpy(), levels
+        if usable[r]:
+            val, test = (
+                evaluate_many(
+                    table.card.task, outputs[part][members.start : members.stop].cpu(), table.target[rows], levels
                 )
-            probes.append(scores)
+                for part, rows in (("val", table.val), ("test", table.test))
+            )
+            probes = [
+                {"best_epoch": best_epochs[m], "val": of_val, "test": of_test}
+                for m, of_val, of_test in zip(members, val, test, strict=True)
+            ]
         found.append(ProbeScores(probes, errors[r]))
     return found
 
@@ -184,12 +188,6 @@ def _outputs(embeddings: Tensor, weight: Tensor, bias: Tensor, targets: _Targets
     repeated = embeddings.unsqueeze(1).expand(-1, probes, -1, -1).reshape(-1, *embeddings.shape[1:])
     outputs = torch.baddbmm(bias.unsqueeze(1), repeated, weight)[..., : targets.n_outputs]
     return outputs * targets.scale + targets.shift
-
-
-def _as_scores(task: Task, outputs: Tensor) -> np.ndarray:
-    """[N, O] head outputs -> what :func:`adaptbin.metrics.evaluate` takes."""
-    scores: np.ndarray = (outputs if task in (Task.MULTICLASS, Task.ORDINAL) else outputs[:, 0]).cpu().numpy()
-    return scores
 
 
 def _bootstrap(

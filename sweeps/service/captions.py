@@ -254,6 +254,12 @@ def _dataset_line(
     untested = contrasts[contrasts["test"] == "none"]
     if len(tested) and len(untested):
         parts.append(f"{len(untested)} contrasts without a test ({_first_reason(untested)})")
+    refined = default[["triggers", "splits", "bins_mean"]].mean()
+    if len(default):
+        parts.append(
+            f"per replica of the default {refined['triggers']:.0f} triggers, {refined['splits']:.0f} splits, "
+            f"{refined['bins_mean']:.1f} bins per feature at the end"
+        )
     diverged = of_dataset[of_dataset["status"] == "diverged"]["id"].nunique()
     parts.append(f"{diverged} of {of_dataset['id'].nunique()} replicas diverged" if diverged else "none diverged")
     return f"{title}: {'; '.join(parts)}."

@@ -26,10 +26,11 @@ from adaptbin.errors import DataError
 from adaptbin.metrics import get_metric
 from sweeps.service.captions import DOTS_UP_TO, axis_label, figure_notes, mark_key, value_labels
 from sweeps.service.contrasts import SCORE_MARGIN, TARGET_SD_MARGIN
+from sweeps.service.files import write_atomically
 from sweeps.service.layout import FOOTER_LINE, MARK_LINE, Layout
 from sweeps.service.points import Panel, Study
 from sweeps.service.series import Series, difference_series, score_series
-from sweeps.service.tables import rows_of, write_atomically
+from sweeps.service.tables import rows_of
 
 # Okabe & Ito's colours without yellow, then three of Tol's: told apart under the common colour blindnesses, and each
 # with a marker of its own.

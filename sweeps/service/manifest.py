@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import adaptbin
+from adaptbin.data.registry import get_card
 from sweeps.service.points import Study
 
 PACKAGES = ("adaptbin", "torch", "numpy", "pandas", "scikit-learn", "scipy", "ray", "mlflow", "matplotlib")
@@ -83,7 +84,7 @@ def manifest(
         "study": study.name,
         "git": git_state(),
         "versions": versions(),
-        "tables": {card.key: card.fingerprint for card in study.cards},
+        "tables": {card.key: _table(card.key, records) for card in study.cards},
         "architectures": {card.key: card.architecture.to_dict() for card in study.cards},
         "protocol": study.protocol.to_dict(),
         "budget": study.budget.to_dict(),
@@ -106,6 +107,13 @@ def manifest(
         "core_seconds": round(sum(record["runtime"].get("core_seconds", 0.0) for record in records), 1),
         "options": dict(options),
     }
+
+
+def _table(key: str, records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+    """The data set's card in short, traps included, and how many rows hold a category that train has never seen."""
+    unseen = [record["unseen"] for record in records if record["identity"]["dataset"] == key]
+    # One per split; with several splits the first stands for them.
+    return {**get_card(key).summary(), "unseen_categories": unseen[0] if unseen else {}}
 
 
 def training_seconds(records: Iterable[Mapping[str, Any]]) -> float:

@@ -17,6 +17,7 @@ from adaptbin.metrics import get_metric, metrics_of, primary_metric
 from sweeps.service.parameters import DEFAULT_MASK_PROB, PRESETS, parameters
 from sweeps.service.plan import Resources
 from sweeps.service.points import PANELS
+from sweeps.service.stores import without_password
 
 LISTS = ("--dataset", "--panel", "--seeds")
 """Options whose values may follow as several words."""
@@ -126,7 +127,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         tracking_uri=given["tracking_uri"],
         plan=given["plan"],
         rebuild=given["rebuild"],
-        given={name: _plain(value) for name, value in given.items() if value is not None},
+        given=_as_typed(given),
     )
     _check(options)
     return options
@@ -169,6 +170,16 @@ def _flat(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
 
 def _or(value: Any, otherwise: Any) -> Any:
     return otherwise if value is None else value
+
+
+def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The options for the manifest: plain values, lists flat, no password."""
+    typed = {name: _plain(value) for name, value in given.items() if value is not None}
+    for name in ("dataset", "panel"):
+        typed[name] = list(_flat(given[name]))
+    if given["tracking_uri"] is not None:
+        typed["tracking_uri"] = without_password(given["tracking_uri"])
+    return typed
 
 
 def _plain(value: Any) -> Any:

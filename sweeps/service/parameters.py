@@ -10,7 +10,7 @@ from typing import Any, get_args
 
 import click
 
-from adaptbin.config import Budget, Hyperparameters, MaskingKind, SeedsVary
+from adaptbin.config import MAX_SEED, Budget, Hyperparameters, MaskingKind, SeedsVary
 from adaptbin.data.registry import CARDS
 from adaptbin.errors import ConfigError, unknown
 from adaptbin.metrics import METRICS
@@ -30,6 +30,8 @@ class Preset:
 
 
 PRESETS = {"paper": Preset(10, 1000, 100), "quick": Preset(3, 60, 30)}
+
+MOST_SEEDS = 10_000
 
 DEFAULT_MASK_PROB = 0.2
 """p_m when a masking is asked for without one: the middle of the paper's grid .1 .2 .3."""
@@ -64,7 +66,8 @@ def parameters() -> list[click.Parameter]:
         one("--protocol", ("paper", "released"), "The paper's choices, or those of its released code.", "paper"),
         one("--test", ("wilcoxon", "t"), "Paired test of every point against the default.", "wilcoxon"),
         one("--metric", tuple(METRICS), "Metric to test and draw; by default the data set's primary one."),
-        option("--pack", int, "Most replicas trained together; by default all points of one seed."),
+        option("--pack", int, "Most replicas trained together; by default all points of one seed, or fewer where "
+               "cores would stay idle."),
         option("--cpus-per-pack", float, "Cores of one pack.", 1.0),
         option("--gpus-per-pack", float, "GPUs of one pack: a share below 1, or a whole number."),
         one("--device", ("auto", "cpu", "cuda"), "auto is cuda where --gpus-per-pack is given, else cpu.", "auto"),
@@ -79,21 +82,23 @@ def parameters() -> list[click.Parameter]:
 
 def parse_seeds(text: str) -> tuple[int, ...]:
     """``"10"`` is seeds 0 to 9; ``"0,3,5"``, ``"2-4"`` and ``"7,"`` are the seeds listed.  Raises ConfigError."""
-    rule = "a number n >= 1 (seeds 0 to n-1) or a list such as 0,3,5 or 2-4"
+    rule = f"a number n >= 1 (seeds 0 to n-1) or a list such as 0,3,5 or 2-4, at most {MOST_SEEDS} of them"
     words = [word for word in re.split(r"[,\s]+", text.strip()) if word]
     if not words or not all(re.fullmatch(r"\d+(-\d+)?", word) for word in words):
         raise ConfigError(f"seeds must be {rule}, got {text!r}")
     if len(words) == 1 and words[0].isdigit() and "," not in text:
-        if int(words[0]) < 1:
+        if not 1 <= int(words[0]) <= MOST_SEEDS:
             raise ConfigError(f"seeds must be {rule}, got {text!r}")
         return tuple(range(int(words[0])))
     seeds: list[int] = []
     for word in words:
         low, _, high = word.partition("-")
-        listed = range(int(low), int(high or low) + 1)
-        if not listed:
+        first, last = int(low), int(high or low)
+        if last < first:
             raise ConfigError(f"a range of seeds must go upwards, got {word!r}")
-        seeds.extend(listed)
+        if len(seeds) + last - first >= MOST_SEEDS or last >= MAX_SEED:
+            raise ConfigError(f"seeds must be {rule}, each below {MAX_SEED}, got {text!r}")
+        seeds.extend(range(first, last + 1))
     return tuple(sorted(set(seeds)))
 
 

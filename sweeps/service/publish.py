@@ -5,6 +5,7 @@ Everything here is computed from the records, so it can be made again at any tim
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +16,9 @@ import pandas as pd
 from sweeps.service.captions import caption_text, protocol_notes
 from sweeps.service.contrasts import significance_frame
 from sweeps.service.figures import save_figure, sensitivity_figure
+from sweeps.service.files import write_text
 from sweeps.service.points import Study
-from sweeps.service.tables import points_frame, replica_frame, rows_of, write_manifest, write_tables, write_text
+from sweeps.service.tables import points_frame, replica_frame, rows_of, write_manifest, write_tables
 from sweeps.service.tracking import StudyRun, Tracker
 
 SUMMARY = {"test_mean": "mean", "test_sd": "sd", "test_low": "low", "test_high": "high", "val_mean": "val_mean"}
@@ -64,6 +66,19 @@ def publish(
     notes = list(protocol_notes(study))
     files.append(write_manifest(folder / "manifest.json", {**manifest, "notes": notes, "metrics": dict(metrics)}))
     return Published(study, folder, tuple(files), points, significance)
+
+
+def replaced_study(folder: Path, manifest: Mapping[str, Any]) -> str | None:
+    """What the folder's tables and figure show now, if they hold something that the new ones will not; else None."""
+    try:
+        old = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+        same = all(old[part] == manifest[part] for part in ("budget", "protocol", "default", "seeds_vary"))
+        if same and set(old["seeds"]) <= set(manifest["seeds"]) and set(old["panels"]) <= set(manifest["panels"]):
+            return None
+        panels = f"panels {', '.join(old['panels'])}"
+        return f"{len(old['seeds'])} seeds, {old['budget']['epochs']} epochs, {panels}"
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
 
 
 class StudyRuns:

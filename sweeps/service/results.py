@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from adaptbin.config import Replica
+from adaptbin.config import RECORD_SCHEMA, Replica
+from adaptbin.data.registry import CARDS
 from adaptbin.errors import ResourceError
-
-SCHEMA = 1
-"""Version of the record's layout."""
+from adaptbin.metrics import metrics_of
+from sweeps.service.files import write_text
 
 _PARTS: dict[str, type | tuple[type, ...]] = {
     "identity": dict,
@@ -35,6 +35,16 @@ _PARTS: dict[str, type | tuple[type, ...]] = {
     "unseen": dict,
     "runtime": dict,
 }
+
+
+_KEYS = {
+    "scores": {"val", "test"},
+    "n_rows": {"train", "val", "test"},
+    "bins": {"features", "final", "triggers", "splits"},
+    "curves": {"epoch", "loss", "mean_bins", "max_bins", "splits"},
+    "runtime": {"seconds", "core_seconds"},
+}
+"""What tables, figure and MLflow read from the parts."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +71,7 @@ class ResultsStore:
         """Check a record and put it in place.  Raises ValueError when it is not a whole record of its replica."""
         path = self.path(record["identity"]["dataset"], record["id"])
         check_record(record, record["id"])
-        write_whole(path, json.dumps(record, allow_nan=False))
+        write_text(path, json.dumps(record, allow_nan=False))
         return path
 
     def read(self, replicas: Iterable[Replica]) -> Reading:
@@ -99,14 +109,15 @@ class ResultsStore:
         longest = max((record["identity"]["budget"]["epochs"] for record in records), default=0)
         return [record for record in records if record["identity"]["budget"]["epochs"] == longest]
 
-    def require_writable(self) -> None:
-        """Make the output folder, and raise ResourceError unless files can be written there."""
-        try:
-            self.output.mkdir(parents=True, exist_ok=True)
-            with tempfile.NamedTemporaryFile(dir=self.output, prefix=".try-"):
-                pass
-        except OSError as error:
-            raise ResourceError(f"the output folder must be writable, got {self.output}: {error.strerror}") from error
+    def require_writable(self, *folders: str) -> None:
+        """Make the output folder and ``folders`` in it.  Raises ResourceError unless files can be written in each."""
+        for folder in (self.output, *(self.output / name for name in folders)):
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                with tempfile.NamedTemporaryFile(dir=folder, prefix=".try-"):
+                    pass
+            except OSError as error:
+                raise ResourceError(f"the output folder must be writable, got {folder}: {error.strerror}") from error
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -137,15 +148,22 @@ def check_record(record: Any, replica_id: str) -> None:
     """Raise ValueError unless ``record`` is a whole record of the replica with that id."""
     if not isinstance(record, dict):
         raise ValueError(f"a record must be a JSON object, got {type(record).__name__}")
-    if record.get("schema") != SCHEMA:
-        raise ValueError(f"schema must be {SCHEMA}, got {record.get('schema')!r}")
+    if record.get("schema") != RECORD_SCHEMA:
+        raise ValueError(f"schema must be {RECORD_SCHEMA}, got {record.get('schema')!r}")
     for name, kind in _PARTS.items():
         if not isinstance(record.get(name), kind):
             raise ValueError(f"part {name!r} is missing or of the wrong kind")
     if record.get("status") not in ("finished", "diverged"):
         raise ValueError(f"status must be finished or diverged, got {record.get('status')!r}")
-    if record["status"] == "finished" and not (record["scores"].get("val") and record["scores"].get("test")):
-        raise ValueError("a finished replica must have val and test scores")
+    for part, keys in _KEYS.items():
+        if not keys <= record[part].keys():
+            raise ValueError(f"part {part!r} must hold {_words(keys)}, got {_words(record[part])}")
+    if record["status"] == "finished":
+        dataset = record["identity"].get("dataset")
+        wanted = set(metrics_of(CARDS[dataset].task)) if dataset in CARDS else set()
+        for part in ("val", "test"):
+            if not record["scores"][part] or not wanted <= record["scores"][part].keys():
+                raise ValueError(f"all {part} scores must be there, got {_words(record['scores'][part])}")
     try:
         identity_id = Replica.from_identity(record["identity"]).id
     except (ValueError, TypeError) as error:
@@ -154,20 +172,8 @@ def check_record(record: Any, replica_id: str) -> None:
         raise ValueError(f"id must be {replica_id}, got {record.get('id')!r} with the identity of {identity_id}")
 
 
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that it is seen whole or not at all, also after a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}-")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(temporary, 0o644)  # mkstemp's 0600 would hide results from colleagues
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+def _words(names: Iterable[str]) -> str:
+    return ", ".join(sorted(names)) or "none"
 
 
 def _refuse_constant(name: str) -> float:

@@ -11,6 +11,9 @@ from urllib.parse import urlsplit
 
 from adaptbin.errors import ConfigError
 
+DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
+"""Databases MLflow can keep runs in."""
+
 
 @dataclass(frozen=True)
 class Store:
@@ -38,7 +41,8 @@ def resolve_store(output: Path, root: Path, tracking_uri: str | None = None) -> 
     ``tracking_uri`` overrides the database and, when it is a server, the artifacts too.
 
     Raises:
-        ConfigError: the database's path holds a ``?``, where SQLAlchemy would cut it off.
+        ConfigError: ``tracking_uri`` is of no kind that MLflow knows, or the database's path holds a ``?``, where
+            SQLAlchemy would cut it off.
     """
     output, root = output.resolve(), root.resolve()
     artifacts = str(output / "artifacts")
@@ -46,6 +50,10 @@ def resolve_store(output: Path, root: Path, tracking_uri: str | None = None) -> 
         if tracking_uri.startswith(("http://", "https://")):
             page = shlex.quote(without_password(tracking_uri))
             return Store(tracking_uri, None, f"{shlex.quote(sys.executable)} -m webbrowser {page}")
+        scheme = urlsplit(tracking_uri).scheme.split("+")[0]
+        if scheme not in DATABASES:
+            kinds = ", ".join(f"{name}://" for name in ("http", "https", *DATABASES))
+            raise ConfigError(f"tracking-uri must begin with one of {kinds}, got {without_password(tracking_uri)!r}")
         path = sqlite_path(tracking_uri)
         uri = tracking_uri if path is None else _sqlite_uri(path)
         return Store(uri, artifacts, _ui_command(uri))

@@ -85,16 +85,20 @@ class Sweep:
             print(self._describe(plan))
             return 0
         tables = self._tables(plan)
-        self._store.require_writable()
+        self._require_writable()
         with self._store.lock():
             reading = self._read()  # again: another run may have ended just before the lock was free
             return self._train(self._plan(reading, workers=plan.workers), reading, tables)
+
+    def _require_writable(self) -> None:
+        results = [f"results/{name}" for name in self._study.datasets]
+        self._store.require_writable(*results, self._study.name, self._checkpoints.name)
 
     def _rebuild(self) -> int:
         reading = self._read()
         if not reading.records:
             raise DataError(f"--rebuild needs results, got none of this study in {self._store.output / 'results'}")
-        self._store.require_writable()
+        self._require_writable()
         with self._store.lock():
             with self._tracking(reading) as runs:
                 code = self._publish(reading, runs, trained=())
@@ -153,24 +157,32 @@ class Sweep:
                 print(f"  {name}: http://127.0.0.1:5000{page}")
 
     def _publish_one(self, study: Study, reading: Reading, trained: Collection[str]) -> Published:
-        from sweeps.service.publish import folder_of, publish
+        from sweeps.service.publish import folder_of, publish, replaced_study
 
+        folder = folder_of(self._store.output, study)
         records = [reading.records[r.id] for r in study.all_replicas if r.id in reading.records]
+        told = manifest(
+            study,
+            records,
+            options=self._options.given,
+            run_seconds=time.monotonic() - self._began,
+            trained=sum(record["id"] in trained for record in records),
+            device=self._options.device if trained else "cpu",
+        )
+        replaced = replaced_study(folder, told)
+        if replaced is not None:
+            _complain(
+                f"{folder}: tables and figure of another study ({replaced}) are replaced; its results stay, and its "
+                "command with --rebuild brings them back"
+            )
         return publish(
             study,
             records,
-            folder_of(self._store.output, study),
+            folder,
             metrics=self._options.metrics,
             primary=self._options.primary,
             test=self._options.test,
-            manifest=manifest(
-                study,
-                records,
-                options=self._options.given,
-                run_seconds=time.monotonic() - self._began,
-                trained=sum(record["id"] in trained for record in records),
-                device=self._options.device if trained else "cpu",
-            ),
+            manifest=told,
         )
 
     @contextmanager

@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import json
 import math
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -20,6 +18,7 @@ from rich.table import Table
 
 from adaptbin.errors import DataError
 from adaptbin.metrics import METRICS, get_metric
+from sweeps.service.files import write_text
 from sweeps.service.points import Study, StudyPoint
 from sweeps.service.stats import Floats, mean_interval, standard_deviation
 
@@ -192,32 +191,6 @@ def summary_table(points: pd.DataFrame, significance: pd.DataFrame, study: Study
 
 def _number(value: float, form: str) -> str:
     return "" if math.isnan(value) else format(value, form)
-
-
-def write_atomically(path: Path, write: Callable[[IO[bytes]], object]) -> Path:
-    """Call ``write`` with a temporary file beside `path`, then rename it: readers see the old file or the new one.
-
-    Raises OSError when the folder cannot be written, leaving nothing behind.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write(file)
-        # mkstemp makes files that only their owner can read; tables and figures are for everybody.
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
-    return path
-
-
-def write_text(path: Path, text: str) -> Path:
-    """Write `text` as UTF-8, atomically."""
-    return write_atomically(path, lambda file: file.write(text.encode()))
 
 
 def write_frame(path: Path, frame: pd.DataFrame) -> Path:

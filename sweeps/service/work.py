@@ -15,9 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from sweeps.service.files import write_text
 from sweeps.service.manifest import hardware, versions
 from sweeps.service.plan import Pack, Resources
-from sweeps.service.results import write_whole
 
 if TYPE_CHECKING:
     from adaptbin.data.encode import EncodedTable
@@ -98,7 +98,7 @@ def train_one(
     torch.set_num_threads(threads)
     state = None
     if checkpoints is not None:
-        write_whole(checkpoints / pack.key / MEMBERS, json.dumps([replica.id for replica in pack.replicas]))
+        write_text(checkpoints / pack.key / MEMBERS, json.dumps([replica.id for replica in pack.replicas]))
         state = checkpoints / pack.key / "state"
     records = (train or train_pack)(
         pack.replicas, table, device=device, checkpoint=state, progress=_throttled(progress, PROGRESS_SECONDS)

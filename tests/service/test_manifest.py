@@ -28,7 +28,7 @@ def test_it_tells_where_its_numbers_come_from() -> None:
     assert json.loads(json.dumps(told, allow_nan=False)) == told
     assert told["replicas"] == {"asked": 10, "found": 7, "diverged": 1, "trained_by_this_run": 3}
     assert (told["run_seconds"], told["core_seconds"]) == (12.3, 3.5)
-    assert told["tables"] == {"breast_cancer": get_card("breast_cancer").fingerprint}
+    assert told["tables"] == {"breast_cancer": {**get_card("breast_cancer").summary(), "unseen_categories": {}}}
     assert told["panels"] == {"tau": [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]}
     assert told["options"] == {"preset": "quick"}
     assert [machine["host"] for machine in told["trained_on"]] == [None, {"cpu": "another"}]

@@ -63,6 +63,14 @@ def test_an_old_file_store_is_a_problem_where_mlflow_would_look(tmp_path, folder
     assert resolve_store(tmp_path / "mlruns", tmp_path / "elsewhere").problem is None
 
 
+@pytest.mark.parametrize("uri", ["foo://bar", "somewhere", "file:///tmp/store"])
+def test_a_store_that_mlflow_has_not_is_refused(tmp_path, uri):
+    with pytest.raises(ConfigError, match="tracking-uri must begin with one of http://, .*, got"):
+        resolve_store(tmp_path, tmp_path, uri)
+    for known in ("postgresql+psycopg2://me@host/runs", "mysql://host/runs", "https://host"):
+        assert resolve_store(tmp_path, tmp_path, known).tracking_uri == known
+
+
 def test_other_uris_are_no_files_and_passwords_stay_hidden():
     assert sqlite_path("sqlite:///:memory:") is None
     assert sqlite_path("sqlite://") is None

@@ -12,7 +12,7 @@ from rich.console import Console
 from scipy import stats as scipy_stats
 
 from adaptbin.errors import ConfigError, DataError
-from sweeps.service import tables
+from sweeps.service import files, tables
 from sweeps.service.contrasts import significance_frame
 from sweeps.service.points import sensitivity_study
 from tests.service.synthetic import FakeCard, drifting, make_records, metrics_of, seeds
@@ -120,16 +120,16 @@ def test_tables_survive_the_csv_to_the_last_digit(study, replicas, tmp_path):
 
 
 def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path):
-    path = tables.write_text(tmp_path / "deep" / "a.txt", "old")
+    path = files.write_text(tmp_path / "deep" / "a.txt", "old")
 
     def broken(file):
         file.write(b"half")
         raise RuntimeError("disk went away")
 
     with pytest.raises(RuntimeError, match="disk went away"):
-        tables.write_atomically(path, broken)
+        files.write_atomically(path, broken)
     assert [p.name for p in path.parent.iterdir()] == ["a.txt"] and path.read_text() == "old"
-    tables.write_text(path, "new")
+    files.write_text(path, "new")
     assert path.read_text() == "new"
     assert path.stat().st_mode & 0o044 or path.stat().st_mode & 0o777 == 0o600  # readable unless the mask forbids
 

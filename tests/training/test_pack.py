@@ -109,6 +109,11 @@ def test_a_checkpoint_of_other_replicas_or_a_broken_one_is_not_used(tmp_path: Pa
     ids = [r.id for r in CROWD[:2]]
     assert load_checkpoint(tmp_path, ids) is not None
     assert load_checkpoint(tmp_path, ids[::-1]) is None
+    saved = torch.load(tmp_path / FILE_NAME, weights_only=True)
+    torch.save({**saved, "schema": saved["schema"] + 1}, tmp_path / FILE_NAME)
+    assert load_checkpoint(tmp_path, ids) is None  # another layout
+    torch.save(saved, tmp_path / FILE_NAME)
+    assert load_checkpoint(tmp_path, ids) is not None
     whole = (tmp_path / FILE_NAME).read_bytes()
     (tmp_path / FILE_NAME).write_bytes(whole[: len(whole) // 2])
     assert load_checkpoint(tmp_path, ids) is None
