@@ -13,7 +13,8 @@ from torch import Tensor
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica
 from adaptbin.replicas.streams import SeedIndex
-from adaptbin.training.pretrain import EpochDraws, Pretraining
+from adaptbin.training.draws import EpochDraws
+from adaptbin.training.pretrain import Pretraining
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SETTINGS: dict[str, dict[str, Any]] = {
