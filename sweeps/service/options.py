@@ -173,8 +173,9 @@ def _or(value: Any, otherwise: Any) -> Any:
 
 
 def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The options for the manifest: plain values, lists flat, no password."""
-    typed = {name: _plain(value) for name, value in given.items() if value is not None}
+    """The options for the manifest: plain values, lists flat, no password, and no folder, which decides no number."""
+    folders = ("output", "data_dir")
+    typed = {name: _plain(value) for name, value in given.items() if value is not None and name not in folders}
     for name in ("dataset", "panel"):
         typed[name] = list(_flat(given[name]))
     if given["tracking_uri"] is not None:
