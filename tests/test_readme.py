@@ -32,6 +32,7 @@ def test_the_readme_has_commands() -> None:
     assert "make sensitivity" in COMMANDS and "make test" in COMMANDS
     assert any(command.startswith("python sweeps/sensitivity.py") for command in COMMANDS)
     assert len(OPTIONS) >= 9
+    assert "@@" not in README, "a placeholder was left"
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("make ")])

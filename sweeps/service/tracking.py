@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 from adaptbin.errors import ConfigError
 from sweeps.service import projection
@@ -38,6 +38,10 @@ _ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
 }
 _CHATTY_LOGGERS = ("mlflow", "alembic", "sqlalchemy", "urllib3")
+
+# Left alone, the interface opens on its pages for chat bots, and lists the newest hundred runs, all replicas.  This
+# opens it on the study and its points; clearing the search shows the rest.
+_VIEW = f"workflowType=machine_learning&searchFilter={quote('tags.`adaptbin.kind` != ' + repr('replica'))}"
 
 
 class Tracker:
@@ -112,8 +116,7 @@ class Tracker:
     def page(self, study: StudyRun) -> str | None:
         """What to append to the interface's address to see the study's runs; None until they are there."""
         tree = self._trees.get(study)
-        # Without the last part the interface opens on its pages for chat bots.
-        return None if tree is None else f"/#/experiments/{tree.experiment}/runs?workflowType=machine_learning"
+        return None if tree is None else f"/#/experiments/{tree.experiment}/runs?{_VIEW}"
 
     def replica(self, study: StudyRun, record: Mapping[str, Any]) -> None:
         """Write one result record as a run below its point's.

@@ -19,6 +19,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 from mlflow import MlflowClient
@@ -279,7 +280,11 @@ def test_the_study_is_running_while_the_sweep_goes(store):
         assert {run.info.status for run in (*seen.of_kind("study"), *seen.of_kind("point"))} == {"RUNNING"}
         assert len(seen.of_kind("point")) == 3
         experiment = seen.named("default").info.experiment_id
-        assert tracker.page(study) == f"/#/experiments/{experiment}/runs?workflowType=machine_learning"
+        page = tracker.page(study)
+        assert page is not None and page.startswith(f"/#/experiments/{experiment}/runs?workflowType=machine_learning&")
+        (wanted,) = parse_qs(urlsplit(page).fragment.partition("?")[2])["searchFilter"]
+        shown = MlflowClient(store.tracking_uri).search_runs([experiment], wanted)
+        assert sorted(run.data.tags["adaptbin.kind"] for run in shown) == ["point"] * 3 + ["study"]
         tracker.finish(study, ())
 
 
