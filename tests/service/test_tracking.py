@@ -394,8 +394,8 @@ def test_a_store_that_cannot_be_made_is_reported_once(tmp_path):
     (tmp_path / "file").touch()
     (problem,) = project(resolve_store(tmp_path / "file", tmp_path), records())
     assert problem.startswith(f"MLflow at sqlite:///{tmp_path}/file/mlflow.db: ")
-    (problem,) = project(resolve_store(tmp_path, tmp_path, "nosuch://store"), records())
-    assert "nosuch://store" in problem
+    (problem,) = project(resolve_store(tmp_path, tmp_path, "mssql://127.0.0.1/runs"), records())
+    assert "mssql://127.0.0.1/runs" in problem
 
 
 def test_an_old_file_store_is_explained_and_left_alone(tmp_path):
