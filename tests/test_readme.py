@@ -43,6 +43,18 @@ def test_make_command(command: str) -> None:
     assert "sweeps/sensitivity.py --dataset breast_cancer --preset quick" in done.stdout or "-m pytest" in done.stdout
 
 
+def test_the_environment_that_is_activated_is_the_one_make_makes() -> None:
+    (command,) = (c for c in COMMANDS if c.startswith(". "))
+    done = subprocess.run(["make", "-n", "-B", "sensitivity"], cwd=ROOT, capture_output=True, text=True, check=True)
+    folder = command.removeprefix(". ").removesuffix("/bin/activate")
+    assert f"-m venv {folder}\n" in done.stdout
+
+
+def test_every_command_is_of_a_kind_that_is_run_here() -> None:
+    kinds = ("make ", ". ", "python sweeps/", "python -m tests.benchmarks")
+    assert [command for command in COMMANDS if not command.startswith(kinds)] == []
+
+
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/")])
 def test_sweep_command(command: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     words = shlex.split(command)
