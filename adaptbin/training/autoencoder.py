@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from adaptbin import native
 from adaptbin.config import Architecture, Protocol
 from adaptbin.encoders.mlp import mlp_decoder, mlp_encoder
 from adaptbin.pretext.hord import DEAD_LOGIT, BinContext, HordWeights, HordWorkspace, cross_entropy_, hord_
 from adaptbin.replicas.heads import GrowingHeads
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import stream
+from adaptbin.training.live_heads import LiveHeads
 
 
 class Autoencoder:
@@ -34,6 +36,7 @@ class Autoencoder:
         self.seeds = tuple(seeds)
         self.device = device
         self.mse_scale = protocol.mse_scale
+        self.cardinalities = tuple(cardinalities)
         self.n_categorical, self.n_numerical = len(cardinalities), n_numerical
         self.levels = max(cardinalities, default=0)
         self.encoder = mlp_encoder(n_inputs, architecture)
@@ -49,6 +52,7 @@ class Autoencoder:
         self.heads.initialise(self.bank, self.seeds, 0, 0)
         self._workspaces: dict[int, HordWorkspace] = {}
         self._context: BinContext | None = None
+        self._live: LiveHeads | None = None
 
     def _shapes(self, capacity: int) -> dict[str, tuple[int, ...]]:
         return self.encoder.shapes() | self.decoder.shapes() | self.heads.shapes(capacity)
@@ -86,30 +90,38 @@ class Autoencoder:
         if self.n_numerical:
             self._context = BinContext.of(count, slots, weights, self.mse_scale)
         self._workspaces = {}
-
-    @property
-    def live_length(self) -> int:
-        """Length of the parameter prefix in use."""
-        return self.bank.live_length(self.heads.rows(self.heads.slots))
+        self._live = None
+        if native.serves(self.device):
+            self._live = LiveHeads(self.heads, self.bank, self.cardinalities, count, weights, self.mse_scale)
 
     def gradients_(
         self, x: Tensor, kept: Sequence[Tensor] | None, codes: Tensor, bins: Tensor
     ) -> tuple[Tensor, Tensor]:
         """One forward and backward pass; gradients land in the bank.
 
-        x [R, B, D + C] corrupted inputs; kept: per hidden block [R or 1, B, H] of 0/1 (None: no dropout);
+        x [R, B, D + C] corrupted inputs; kept: per hidden block [R or 1, B, H] bool (None: no dropout);
         codes [R, C, B] int64; bins [R, D, B] float32 -> total loss [R] and L_num per feature [R, D].
         """
         blocks = self.encoder.hidden
         embedding = self.encoder.forward(x, None if kept is None else kept[:blocks])
         hidden = self.decoder.forward(embedding, None if kept is None else kept[blocks:])
+        total, feature_loss, below = self._reconstruct(hidden, codes, bins)
+        gradient = self.decoder.backward(below, input_gradient=True)
+        assert gradient is not None
+        self.encoder.backward(gradient, input_gradient=False)
+        return total, feature_loss
+
+    def _reconstruct(self, hidden: Tensor, codes: Tensor, bins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Heads and losses, forward and backward -> total [R], L_num [R, D], gradient of ``hidden`` [R, B, H]."""
+        if self._live is not None:
+            return self._live(hidden, codes, bins)
         logits = self.heads.forward(hidden, self._dead, DEAD_LOGIT)
-        replicas, batch = x.shape[0], x.shape[1]
+        replicas, batch = hidden.shape[:2]
         columns = self.n_categorical + self.n_numerical
         # --- total = C/(C+D) mean_c L_cat + D/(C+D) mean_n L_num: every column weighs 1/(C+D)
         scale = 1.0 / (columns * batch)
-        total = x.new_zeros(replicas)
-        feature_loss = x.new_zeros(replicas, 0)
+        total = hidden.new_zeros(replicas)
+        feature_loss = hidden.new_zeros(replicas, 0)
         if self.n_categorical:
             part = logits[:, : self.heads.fixed].view(replicas, self.levels, self.n_categorical, batch)
             total = total + cross_entropy_(part, codes, self._live_codes, scale).sum(1)
@@ -118,10 +130,7 @@ class Autoencoder:
             feature_loss = hord_(part, bins, self._context, self._weights, scale, self._workspace(batch))
             total = total + feature_loss.sum(1)
         # --- end total
-        gradient = self.decoder.backward(self.heads.backward(), input_gradient=True)
-        assert gradient is not None
-        self.encoder.backward(gradient, input_gradient=False)
-        return total / columns, feature_loss
+        return total / columns, feature_loss, self.heads.backward()
 
     def _workspace(self, batch: int) -> HordWorkspace:
         if batch not in self._workspaces:
