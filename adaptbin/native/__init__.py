@@ -4,7 +4,7 @@ They exist because the models are so small that a product is over before a gener
 only rows of the heads that are live should cost anything.  Products add up in one order whatever their size, so results
 do not depend on pack mates, nor on which of the instruction sets (AVX-512, AVX2, NEON) runs them.
 
-All tensors here are float32 on the CPU, last axis contiguous.  Functions write into their outputs and raise MemoryError.
+All tensors here are float32 on the CPU, last axis contiguous.  Functions write into their outputs; all raise MemoryError.
 """
 
 from __future__ import annotations
@@ -16,7 +16,16 @@ from torch import Tensor
 
 from adaptbin.native.library import Heads, Optimizer, load
 
-__all__ = ["Heads", "Optimizer", "adamw", "instruction_set", "linear_backward", "linear_forward", "reconstruct", "serves"]
+__all__ = [
+    "Heads",
+    "Optimizer",
+    "adamw",
+    "instruction_set",
+    "linear_backward",
+    "linear_forward",
+    "reconstruct",
+    "serves",
+]
 
 
 def instruction_set() -> str | None:
@@ -28,9 +37,9 @@ def instruction_set() -> str | None:
     return name.decode()
 
 
-def serves(device: torch.device) -> bool:
-    """Whether the kernels can work on tensors of this device."""
-    return device.type == "cpu" and load() is not None
+def serves(tensor: Tensor) -> bool:
+    """Whether the kernels can work on tensors of this device and kind."""
+    return tensor.device.type == "cpu" and tensor.dtype == torch.float32 and load() is not None
 
 
 def _library() -> ctypes.CDLL:

@@ -50,7 +50,7 @@ class ReplicaMLP:
 
     def bind(self, bank: ParameterBank) -> None:
         """Look up the views once; call again after the bank was widened."""
-        self._compiled = native.serves(bank.device)
+        self._compiled = native.serves(bank.values)
         layers = range(len(self.sizes) - 1)
         self._weights = [bank.view(f"{self.name}.{i}.weight") for i in layers]
         self._biases = [bank.view(f"{self.name}.{i}.bias").unsqueeze(1) for i in layers]
@@ -85,7 +85,9 @@ class ReplicaMLP:
         """Output (kind 0) or input gradient (1) of a layer, reused by every step with batches as long as ``x`` is."""
         replicas, batch = x.shape[:2]
         if batch not in self._buffers:
-            made = [[x.new_empty(replicas, batch, size) for size in sizes] for sizes in (self.sizes[1:], self.sizes[:-1])]
+            made = [
+                [x.new_empty(replicas, batch, size) for size in sizes] for sizes in (self.sizes[1:], self.sizes[:-1])
+            ]
             self._buffers[batch] = (made[0], made[1])
         return self._buffers[batch][kind][layer]
 
@@ -135,7 +137,13 @@ class ReplicaMLP:
         for i, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
             if members is not None:
                 weight, bias = weight.index_select(0, members), bias.index_select(0, members)
-            x = torch.baddbmm(bias, x.expand(weight.shape[0], -1, -1), weight)
+            x = x.expand(weight.shape[0], -1, -1)
+            if self._compiled:
+                out = x.new_empty(*x.shape[:2], weight.shape[2])
+                native.linear_forward(x, weight, bias, 1.0, hidden=i < last, kept=None, out=out)
+                x = out
+                continue
+            x = torch.baddbmm(bias, x, weight)
             if i < last:
                 x.clamp_(min=0.0)
         return x

@@ -57,7 +57,7 @@ class ReplicaAdamW:
         """
         self._bank = bank
         self._lengths = tuple(lengths)
-        if native.serves(bank.device):
+        if native.serves(bank.values):
             self._compiled: native.Optimizer | None = self._describe(bank)
             return
         self._compiled = None

@@ -91,7 +91,7 @@ class Autoencoder:
             self._context = BinContext.of(count, slots, weights, self.mse_scale)
         self._workspaces = {}
         self._live = None
-        if native.serves(self.device):
+        if native.serves(self.bank.values):
             self._live = LiveHeads(self.heads, self.bank, self.cardinalities, count, weights, self.mse_scale)
 
     def gradients_(
