@@ -63,7 +63,7 @@ def linear_forward(
     bool, out [R, B, O] contiguous.
     """
     replicas, rows, inputs = x.shape
-    units = (None, 0, 0)
+    units: tuple[int | None, int, int] = (None, 0, 0)
     if kept is not None:
         units = (kept.data_ptr(), kept.stride(0) if kept.shape[0] > 1 else 0, kept.stride(1))
     _check(
