@@ -24,7 +24,8 @@ def in_children(jobs: Sequence[Job]) -> list[Measurement]:
     children = [_start(job) for job in jobs]
     try:
         for child in children:
-            if _stdout(child).readline().strip() != "ready":
+            assert child.stdout is not None
+            if child.stdout.readline().strip() != "ready":
                 raise RuntimeError("a benchmark process ended before it was set up")
         for child in children:
             assert child.stdin is not None
@@ -50,8 +51,3 @@ def _start(job: Job) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
-
-
-def _stdout(child: subprocess.Popen[str]):  # noqa: ANN202
-    assert child.stdout is not None
-    return child.stdout

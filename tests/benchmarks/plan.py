@@ -17,6 +17,9 @@ FIXED: dict[str, Any] = {"patience": 10**6}
 GROWING: dict[str, Any] = {"patience": 1, "delta": 1e9}
 """No loss ever improves by so much: every second epoch all features trigger."""
 
+TYPICAL: dict[str, Any] = {"t_init": 10}
+"""Bins as a full eol run has them on average, for jobs too short to grow theirs."""
+
 
 @dataclass(frozen=True)
 class Series:
@@ -62,7 +65,7 @@ def standard_plan(epochs: int = FULL) -> Plan:
             replace(short, changes={"t_max": 50}, name="R=21, T_max 50"),
             replace(short, repeat=2, name="R=21, rows twice"),
         ),
-        phases=replace(short, phases=True),
+        phases=replace(short, changes=TYPICAL, phases=True, name="R=21, by phase"),
         is_full=epochs >= FULL,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.benchmarks.measure import Job, Measurement, Stacked, run_job
 from tests.benchmarks.phases import OTHER, TIMED
 from tests.benchmarks.plan import Plan, Series, standard_plan
 from tests.benchmarks.report import GOAL, Report
+from tests.benchmarks.results import RUN
 from tests.benchmarks.shapes import replicas, shape
 
 TINY = Job("tiny", 2, 3)
@@ -29,16 +31,38 @@ def here(jobs: Sequence[Job]) -> list[Measurement]:
     return [run_job(job) for job in jobs]
 
 
-def test_end_to_end(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def fast(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The tiny plan in this process, on a machine of two cores, with results in a folder of the test's own."""
     monkeypatch.setattr(bench, "product_rate", lambda: {"torch.bmm": 100.0})
     monkeypatch.setattr(bench, "cores", lambda: 2)
-    report = bench.run_plan(PLAN, here)
-    assert len(report.plain["tiny"]) == 3 and len(report.stacked) == 2
-    text = report.markdown()
+    monkeypatch.setattr(bench, "standard_plan", lambda epochs: PLAN)
+    monkeypatch.setattr(bench, "in_children", here)
+    monkeypatch.setattr(bench, "RESULTS", tmp_path / "RESULTS.md")
+
+
+@pytest.mark.usefixtures("fast")
+def test_end_to_end(capsys: pytest.CaptureFixture[str]) -> None:
+    assert bench.main(["--epochs", "3", "--write"]) == 0
+    printed = capsys.readouterr().out
     for part in ("plain loop, median of 3", "R=2", "T_max 50", "two processes", "AdamW", "(shortened)"):
-        assert part in text
-    assert report.passes and report.verdict() == text.splitlines()[-1]
-    assert "tiny R=2 and tiny R=2" in capsys.readouterr().out
+        assert part in printed
+    assert "tiny R=2 and tiny R=2" in printed
+    section = printed[printed.index(RUN) :]
+    assert section.strip() in bench.RESULTS.read_text()
+    assert section.splitlines()[-1].startswith("No eol pack")
+
+
+@pytest.mark.usefixtures("fast")
+def test_plain_loop_is_sampled_before_between_and_after() -> None:
+    report = bench.run_plan(PLAN, here)
+    assert (len(report.plain["tiny"]), len(report.stacked), len(report.alone)) == (3, 2, 3)
+    every = [job.replicas for job in standard_plan(5).series[0].order()]
+    assert every == [0, 1, 0, 10, 0, 21, 0, 42, 0]
+
+
+def test_profile_names_operators() -> None:
+    assert "aten::" in bench.profile(TINY)
 
 
 def test_a_job_in_a_process_of_its_own() -> None:
