@@ -64,10 +64,8 @@ def train_pack(
         models.setdefault(_model_key(replica), replica)
     unique = list(models.values())
     target = torch.device(device)
-    size = STACK_ON_CPU if target.type == "cpu" else len(unique)
-    count = -(-len(unique) // size)
-    bounds = [round(i * len(unique) / count) for i in range(count + 1)]
-    stacks = [Pretraining(unique[a:b], table, target) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    size = _stack_size(len(unique), target)
+    stacks = stacks_of(unique, table, target)
     spent = _pretrain(stacks, [r.id for r in replicas], checkpoint, checkpoint_seconds, progress)
 
     if progress is not None:
@@ -88,6 +86,20 @@ def train_pack(
             "pack_size": len(replicas),
         }
     return [records[r.id] for r in replicas]
+
+
+def stacks_of(
+    replicas: Sequence[Replica], table: EncodedTable, device: torch.device | str = "cpu"
+) -> list[Pretraining]:
+    """The pretrainings of a pack, cut into stacks of a size that suits ``device`` and as even as they can be."""
+    target = torch.device(device)
+    count = -(-len(replicas) // _stack_size(len(replicas), target))
+    bounds = [round(i * len(replicas) / count) for i in range(count + 1)]
+    return [Pretraining(replicas[a:b], table, target) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+
+
+def _stack_size(replicas: int, device: torch.device) -> int:
+    return STACK_ON_CPU if device.type == "cpu" else replicas
 
 
 def _model_key(replica: Replica) -> tuple[Any, ...]:
