@@ -59,7 +59,7 @@ class ReplicaAdamW:
             (rate, decay, tuple([buffer[r, :length] for r in members] for buffer in bank.buffers()))
             for (rate, decay), members in groups.items()
         ]
-        self._steps = [torch.tensor(float(self.step_count), device=bank.device) for _ in self.learning_rate]
+        self._steps = list(torch.full((len(self.alive),), float(self.step_count), device=bank.device).unbind())
 
     def freeze(self, replicas: Sequence[int]) -> None:
         """Leave these replicas as they are from now on (they diverged)."""
@@ -67,8 +67,11 @@ class ReplicaAdamW:
             self.alive[r] = False
         self.attach(self._bank, self._length)
 
-    def step(self, factor: float = 1.0) -> None:
-        """One update of every living replica; ``factor`` scales all step sizes (a schedule)."""
+    def step(self, factor: float | Tensor = 1.0) -> None:
+        """One update of every living replica; ``factor`` scales all step sizes (a schedule).
+
+        A number would be part of a recorded graph; a float32 scalar on the device may change between replays.
+        """
         used = 0
         for rate, decay, (values, gradients, first, second) in self._groups:
             steps = self._steps[used : used + len(values)]

@@ -15,6 +15,8 @@ from adaptbin.data.encode import EncodedTable
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.grouping import stack_key
 from adaptbin.training.checkpoint import load_checkpoint, save_checkpoint
+from adaptbin.training.draws import EpochDraws
+from adaptbin.training.graphs import graphs_for
 from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import ProbeScores, probe
 
@@ -66,7 +68,12 @@ def train_pack(
     size = STACK_ON_CPU if target.type == "cpu" else len(unique)
     count = -(-len(unique) // size)
     bounds = [round(i * len(unique) / count) for i in range(count + 1)]
-    stacks = [Pretraining(unique[a:b], table, target) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    graphs = graphs_for(target)
+    draws = EpochDraws(unique, table, target, graphs)
+    stacks = [
+        Pretraining(unique[a:b], table, target, draws=draws, graphs=graphs)
+        for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+    ]
     spent = _pretrain(stacks, [r.id for r in replicas], checkpoint, checkpoint_seconds, progress)
 
     if progress is not None:
@@ -131,12 +138,10 @@ def _pretrain(
             save_checkpoint(checkpoint, ids, state)
 
     epochs = stacks[0].epochs
-    draws = stacks[0].draws()
     while stacks[0].epoch < epochs:
         epoch = stacks[0].epoch
-        draws.start(epoch)
         for stack in stacks:
-            stack.run_epoch(draws)
+            stack.run_epoch()
         now = time.perf_counter()
         # Also every 5 % of the epochs, so that a slow clock or a fast run loses little; never more often than a second.
         due = now - last_saved >= checkpoint_seconds or (

@@ -21,8 +21,12 @@ from adaptbin.replicas.optim import ReplicaAdamW, clip_per_replica_, schedule_fa
 from adaptbin.replicas.streams import SeedIndex
 from adaptbin.training.autoencoder import Autoencoder
 from adaptbin.training.draws import EpochDraws
+from adaptbin.training.graphs import MakeGraph, Replayed
 
 MAX_GRADIENT_NORM = 100.0
+
+STRETCH_STEPS = 64
+"""Steps recorded as one graph: all of an epoch for most tables, and no endless recording for long ones."""
 
 HISTORY = ("loss", "mean_bins", "max_bins", "splits", "triggers")
 
@@ -31,16 +35,27 @@ class Pretraining:
     """R replicas under training: model, optimiser, bins and plateau memory, advanced one epoch at a time.
 
     The replicas share table, architecture, protocol and budget (``group_replicas``) and may differ in everything else.
+    ``draws`` may be shared by the stacks of a pack (default: draws of their own).  With ``graphs`` the steps are
+    recorded and replayed; what they use must then stay in place, and ``_steps.invalidate`` says when it has not.
     """
 
-    def __init__(self, replicas: Sequence[Replica], table: EncodedTable, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        table: EncodedTable,
+        device: torch.device | str = "cpu",
+        *,
+        draws: EpochDraws | None = None,
+        graphs: MakeGraph | None = None,
+    ) -> None:
         first = replicas[0]
         self.replicas = tuple(replicas)
         self.device = torch.device(device)
         self.architecture, self.protocol, self.epochs = first.architecture, first.protocol, first.budget.epochs
         points = [r.hyperparameters for r in replicas]
         seeds = [r.seeds.pretrain for r in replicas]
-        self.index = SeedIndex.of(seeds, self.device)
+        self.draws = draws or EpochDraws(replicas, table, self.device, graphs)
+        self.index = SeedIndex.of(seeds, self.device, self.draws.seeds)
 
         def column(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.tensor([getattr(p, name) for p in points], dtype=dtype, device=self.device)
@@ -75,20 +90,22 @@ class Pretraining:
             self.model.bank, [p.learning_rate for p in points], [p.weight_decay for p in points]
         )
         self.steps_per_epoch = math.ceil(len(inputs) / self.architecture.batch_size)
+        self.factors = self._schedule()
+        self.loss = torch.zeros(len(points), dtype=torch.float64, device=self.device)
+        """[R], sum over the steps of the epoch, like the next."""
+        self.feature_loss = torch.zeros(self.bins.n_bins.shape, dtype=torch.float64, device=self.device)
+        """[R, D]."""
+        self._steps = Replayed(self._run_steps, graphs)
         self.epoch = 0
         self.diverged_at: list[int | None] = [None] * len(points)
+        self.alive = torch.ones(len(points), dtype=torch.bool, device=self.device)
         self.history = {name: torch.zeros(len(points), self.epochs, dtype=torch.float64) for name in HISTORY}
         self._fit_heads()
 
     @property
-    def hidden_blocks(self) -> int:
-        """Hidden blocks of encoder and decoder together, each with dropped units of its own."""
-        return self.model.encoder.hidden + self.model.decoder.hidden
-
-    def draws(self) -> EpochDraws:
-        """A fresh source of draws for this kind of replica; several stacks of one pack may share it."""
-        n_rows, n_columns = self.inputs.shape
-        return EpochDraws(n_rows, n_columns, self.replicas[0], self.hidden_blocks, self.device)
+    def captures(self) -> int:
+        """How often the steps were recorded; 0 where they are called directly."""
+        return self._steps.captures
 
     def _assign_all(self) -> Tensor:
         """[R, D, N] float32, the target bin of every train value."""
@@ -97,12 +114,17 @@ class Pretraining:
         values = self.values.t().expand(shape).reshape(replicas * features, shape[2])
         return assign(values, self.bins.edges.flatten(0, 1)).view(shape).to(torch.float32)
 
-    def _fit_heads(self) -> None:
-        """Make the heads as wide as the widest feature (in whole fours), and tell model and optimiser."""
-        widest = int(self.bins.n_bins.max()) if self.bins.n_bins.numel() else 0
+    def _fit_heads(self, moved: bool = False) -> None:
+        """Make the heads as wide as the widest feature (in whole fours), and tell model and optimiser.
+
+        ``moved``: tensors that the steps use have changed place in any case.
+        """
+        self.count = self.bins.n_bins.cpu()
+        widest = int(self.count.max()) if self.count.numel() else 0
         slots = -(-widest // SLOT_MULTIPLE) * SLOT_MULTIPLE
         self.model.reserve(self.model.heads.capacity_for(slots), self._decay_of_past_steps)
-        self.model.set_bins(self.bins.n_bins, slots, self.weights)
+        if not (self.model.set_bins(self.bins.n_bins, slots, self.weights) or moved):
+            return
         # Head rows no feature has reached yet feel weight decay only; mostly that rounds to nothing (1 - 1e-9 is 1).
         decays = any(
             np.float32(1.0 - rate * decay) != 1.0
@@ -110,70 +132,94 @@ class Pretraining:
         )
         bank = self.model.bank
         self.optimizer.attach(bank, bank.values.shape[1] if decays else self.model.live_length)
+        self._steps.invalidate()
 
     def _decay_of_past_steps(self, rows: Tensor) -> None:
         """Apply the weight decay that head rows drawn only now have missed.
 
         One factor per past step and never a power of it: the rounding must not depend on when pack mates grew.
         """
-        rates = [
-            [rate * self._rate_factor(step) * decay for step in range(self.optimizer.step_count)]
-            for rate, decay in zip(self.optimizer.learning_rate, self.optimizer.weight_decay, strict=True)
-        ]
-        factors = 1.0 - torch.tensor(rates, dtype=torch.float64, device=self.device)
-        factors = factors.to(torch.float32)
+        rate, decay = (
+            np.array(numbers)[:, None] for numbers in (self.optimizer.learning_rate, self.optimizer.weight_decay)
+        )
+        schedule = np.array([self._rate_factor(step) for step in range(self.optimizer.step_count)])
+        factors = torch.from_numpy((1.0 - rate * schedule * decay).astype(np.float32))
         if bool((factors == 1.0).all()):
             return
+        factors = factors.to(self.device)
         for step in range(factors.shape[1]):
             rows.mul_(factors[:, step].view(-1, *[1] * (rows.ndim - 1)))
 
     def _rate_factor(self, step: int) -> float:
         return schedule_factor(self.protocol.pretrain_schedule, step, self.epochs * self.steps_per_epoch)
 
+    def _schedule(self) -> Tensor | None:
+        """[all steps] factors of the step size, or None where all are 1: on the device, for a replay to read."""
+        if self.protocol.pretrain_schedule == "constant":
+            return None
+        factors = [self._rate_factor(step) for step in range(self.epochs * self.steps_per_epoch)]
+        # On a CPU the update takes float64 numbers, on a GPU float32 tensors.
+        return torch.tensor(factors, dtype=torch.float64 if self.device.type == "cpu" else torch.float32).to(
+            self.device
+        )
+
+    def _step_factor(self, factor: Tensor) -> float | Tensor:
+        return factor.item() if self.device.type == "cpu" else factor
+
     # ---------------------------------------------------------------------------------------------------- one epoch
 
-    def run_epoch(self, draws: EpochDraws) -> None:
+    def run_epoch(self) -> None:
         """Train one epoch, then let plateaued features refine their bins."""
-        n_rows = len(self.inputs)
-        batch_size = self.architecture.batch_size
-        order = draws.order(self.index)
-        kept = draws.kept(self.index)
-        inputs, codes, targets = self._epoch_rows(order, draws)
-        total = torch.zeros(len(self.replicas), dtype=torch.float64, device=self.device)
-        per_feature = torch.zeros(self.bins.n_bins.shape, dtype=torch.float64, device=self.device)
-        for start in range(0, n_rows, batch_size):
+        n_rows, steps, batch_size = len(self.inputs), self.steps_per_epoch, self.architecture.batch_size
+        draws = self.draws.at(self.epoch)
+        self.loss.zero_()
+        self.feature_loss.zero_()
+        for first in range(0, steps, STRETCH_STEPS):
+            last = min(first + STRETCH_STEPS, steps)
+            done = self.epoch * steps
+            factors = None if self.factors is None else self.factors[done + first : done + last]
+            self._steps(factors, *draws.stretch(first * batch_size, min(last * batch_size, n_rows)))
+        # A replayed step counts on the device only.
+        self.optimizer.step_count = (self.epoch + 1) * steps
+        self._end_epoch(self.loss / steps, self.feature_loss / steps)
+
+    def _run_steps(
+        self, factors: Tensor | None, order: Tensor, kept: Tensor | None, uniform: Tensor | None, source: Tensor | None
+    ) -> None:
+        """Train on a stretch of the epoch, adding to the epoch's losses.  On a GPU this is what is recorded.
+
+        factors [steps of the stretch] float64 (None: 1); the others are :class:`Draws` of the stretch, [S, n, ...].
+        """
+        n_rows, batch_size = order.shape[1], self.architecture.batch_size
+        inputs, codes, targets = self._gather(order, uniform, source)
+        for i, start in enumerate(range(0, n_rows, batch_size)):
             rows = slice(start, min(start + batch_size, n_rows))
             units = None if kept is None else self._kept_rows(kept, rows)
             loss, feature_loss = self.model.gradients_(inputs[:, rows], units, codes[..., rows], targets[..., rows])
             clip_per_replica_(self.model.bank.gradients[:, : self.model.live_length], MAX_GRADIENT_NORM)
-            self.optimizer.step(self._rate_factor(self.optimizer.step_count))
-            total += loss
-            per_feature += feature_loss
-        self._end_epoch(total / self.steps_per_epoch, per_feature / self.steps_per_epoch)
+            self.optimizer.step(1.0 if factors is None else self._step_factor(factors[i]))
+            self.loss += loss
+            self.feature_loss += feature_loss
 
-    def _epoch_rows(self, order: Tensor, draws: EpochDraws) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs [R, N, F] (corrupted), codes [R, C, N] and target bins [R, D, N] in the order of the epoch."""
+    def _gather(self, order: Tensor, uniform: Tensor | None, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of a stretch in its order: inputs [R, n, F] (corrupted), codes [R, C, n], target bins [R, D, n]."""
         replicas, index = len(self.replicas), self.index
-        inputs = index.spread(self.inputs[order])
-        if self.is_masked:
-            uniform, source = (index.spread(part) for part in draws.masks(index))
-            inputs = corrupt(inputs, uniform, source, self.mask_prob, self.takes_row)
-        codes = index.spread(self.codes[:, order].transpose(0, 1))
-        rows = index.spread(order)[:, None, :].expand(*self.targets.shape[:2], -1)
-        return inputs.expand(replicas, -1, -1), codes.expand(replicas, -1, -1), self.targets.gather(2, rows)
+        rows = index.spread(order)
+        shared, n = rows.shape
+        flat = rows.flatten()
+        inputs = self.inputs.index_select(0, flat).view(shared, n, -1)
+        if self.is_masked and uniform is not None and source is not None:
+            inputs = corrupt(inputs, index.spread(uniform), index.spread(source), self.mask_prob, self.takes_row)
+        codes = self.codes.index_select(1, flat).view(-1, shared, n).transpose(0, 1)
+        targets = self.targets.gather(2, rows.unsqueeze(1).expand(*self.targets.shape[:2], -1))
+        return inputs.expand(replicas, -1, -1), codes.expand(replicas, -1, -1), targets
 
     def _kept_rows(self, kept: Tensor, rows: slice) -> list[Tensor]:
         """Per hidden block [R or 1, B, H] float32 of 0/1."""
         return [self.index.spread(kept[:, block, rows]).to(torch.float32) for block in range(kept.shape[1])]
 
     def _end_epoch(self, loss: Tensor, per_feature: Tensor) -> None:
-        finite = torch.isfinite(loss).cpu()
-        fresh = [r for r, ok in enumerate(finite.tolist()) if not ok and self.diverged_at[r] is None]
-        if fresh:
-            for r in fresh:
-                self.diverged_at[r] = self.epoch
-            self.optimizer.freeze(fresh)
-        alive = torch.tensor([at is None for at in self.diverged_at], device=self.device)
+        self.alive &= torch.isfinite(loss)
         metric = per_feature
         # DIFF[paper->released] paper: a "normalized weighted sum", of which this may be one reading.  Released code and
         # default here: L_num as it is.  Switch: `plateau_scale`.
@@ -184,26 +230,36 @@ class Pretraining:
             metric,
             patience=self.patience,
             delta=self.delta,
-            growable=(self.bins.n_bins < self.t_max[:, None]) & alive[:, None],
+            growable=(self.bins.n_bins < self.t_max[:, None]) & self.alive[:, None],
         )
-        splits = self._refine(fired)
-        count = self.bins.n_bins.to(torch.float64)
+        # The one time an epoch waits for its device, unless something fired.
+        mean_loss, triggers = torch.stack([loss, fired.sum(1, dtype=torch.float64)]).cpu()
+        self._freeze_diverged(torch.isfinite(mean_loss).tolist())
+        splits = self._refine(fired).cpu() if bool(triggers.any()) else torch.zeros_like(triggers)
+        count = self.count.to(torch.float64)
         for name, values in (
-            ("loss", loss),
+            ("loss", mean_loss),
             ("mean_bins", count.mean(1) if count.shape[1] else count.sum(1)),
             ("max_bins", count.amax(1) if count.shape[1] else count.sum(1)),
             ("splits", splits),
-            ("triggers", fired.sum(1)),
+            ("triggers", triggers),
         ):
-            self.history[name][:, self.epoch] = values.to("cpu", torch.float64)
+            self.history[name][:, self.epoch] = values
         self.epoch += 1
+
+    def _freeze_diverged(self, finite: Sequence[bool]) -> None:
+        fresh = [r for r, ok in enumerate(finite) if not ok and self.diverged_at[r] is None]
+        if not fresh:
+            return
+        for r in fresh:
+            self.diverged_at[r] = self.epoch
+        self.optimizer.freeze(fresh)
+        self._steps.invalidate()
 
     def _refine(self, fired: Tensor) -> Tensor:
         """Split the bins of fired features where DIGS says so; fired [R, D] -> splits made per replica [R]."""
         made = torch.zeros(len(self.replicas), dtype=torch.int64, device=self.device)
         replica, feature = torch.nonzero(fired, as_tuple=True)
-        if not len(replica):
-            return made
         found = candidates(self.columns, self.bins.edges[replica, feature], feature, self.min_bin[replica])
         able = found.eligible.any(1).nonzero().squeeze(1)
         if not len(able):
@@ -261,6 +317,7 @@ class Pretraining:
         self.optimizer.step_count = int(state["step_count"])
         self.diverged_at = list(state["diverged_at"])
         self.optimizer.alive = [at is None for at in self.diverged_at]
+        self.alive = torch.tensor(self.optimizer.alive, device=self.device)
         self.model.reserve(int(state["capacity"]))
         values, _, first, second = self.model.bank.buffers()
         for target, name in ((values, "values"), (first, "first_moments"), (second, "second_moments")):
@@ -269,7 +326,7 @@ class Pretraining:
         self.plateau = Plateau(state["best"].to(self.device), state["stale"].to(self.device))
         self.history = {name: state["history"][name].clone() for name in HISTORY}
         self.targets = self._assign_all()
-        self._fit_heads()
+        self._fit_heads(moved=True)
 
     def curves(self, replica: int, points: int = 200) -> dict[str, list[float]]:
         """Curves of one replica, thinned to at most ``points`` epochs; splits are summed over the epochs between."""

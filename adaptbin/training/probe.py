@@ -17,8 +17,9 @@ from adaptbin.data.encode import EncodedTable
 from adaptbin.metrics import evaluate_many, get_metric, metrics_of, primary_metric
 from adaptbin.replicas.optim import ReplicaAdamW, schedule_factor
 from adaptbin.replicas.parameters import ParameterBank
+from adaptbin.replicas.philox import stream_keys
 from adaptbin.replicas.selection import batched_metric, bootstrap_se
-from adaptbin.replicas.streams import stream
+from adaptbin.replicas.streams import row_order, stream
 from adaptbin.tasks import Task
 
 LEARNING_RATE = 1e-2
@@ -131,10 +132,10 @@ def _train(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable)
     best = torch.full((len(streams),), -torch.inf, dtype=torch.float64, device=device)
     best_epoch = torch.full((len(streams),), -1, dtype=torch.int64, device=device)
     best_weight, best_bias = weight.clone(), bias.clone()
+    order_keys = stream_keys([(seed, "probe", p, "order") for seed, p in distinct], device)
     for epoch in range(budget.probe_epochs):
-        order = torch.stack(
-            [torch.randperm(n_rows, generator=stream(seed, "probe", p, "order", epoch)) for seed, p in distinct]
-        ).to(device)[which]
+        # A filled tensor, unlike a copied one, does not wait for the device; nor does anything else in this loop.
+        order = row_order(order_keys, torch.full((), epoch, device=device), n_rows).index_select(0, which)
         for start in range(0, n_rows, batch_size):
             rows = order[:, start : start + batch_size]
             z = flat.index_select(0, (rows + owner[:, None]).flatten()).view(*rows.shape, width)
