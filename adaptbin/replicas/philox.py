@@ -18,6 +18,8 @@ _MULTIPLIERS = (0xD2E7470EE14C6C93, 0xCA5A826395121157)
 _WEYL = (0x9E3779B97F4A7C15, 0xBB67AE8584CAA73B)
 _ROUNDS = 10
 _LOW = 0xFFFFFFFF
+_BLOCKS_AT_ONCE = 2**19
+"""Blocks of four words computed together: temporaries of 8 MB stay in a GPU's cache, and small."""
 
 
 def stream_keys(names: Sequence[tuple[str | int, ...]], device: torch.device | str = "cpu") -> Tensor:
@@ -40,12 +42,19 @@ def words(keys: Tensor, epoch: Tensor, n: int) -> Tensor:
     return torch.from_numpy((drawn[0][None] if len(drawn) == 1 else np.stack(drawn)).view(np.int64))
 
 
-def words_by_tensors(keys: Tensor, epoch: Tensor, n: int) -> Tensor:
+def words_by_tensors(keys: Tensor, epoch: Tensor, n: int, blocks_at_once: int = _BLOCKS_AT_ONCE) -> Tensor:
     """:func:`words` in tensor operations alone, on the device of ``keys``: no host read, fit for a CUDA graph."""
     blocks = -(-n // 4)
+    some = max(1, blocks_at_once // len(keys))
+    parts = [_blocks(keys, epoch, start, min(start + some, blocks)) for start in range(0, blocks, some)]
+    return torch.cat(parts, 1)[:, :n]
+
+
+def _blocks(keys: Tensor, epoch: Tensor, start: int, end: int) -> Tensor:
+    """Words of the blocks [start, end) of every stream, [S, 4 * (end - start)]."""
     # Words 0 and 2 of the counter are multiplied, words 1 and 3 are mixed in: two [2, S, blocks] halves.
     # numpy counts up before the first block.
-    first = torch.arange(1, blocks + 1, device=keys.device).expand(len(keys), -1)
+    first = torch.arange(start + 1, end + 1, device=keys.device).expand(len(keys), -1)
     even = torch.stack([first, torch.zeros_like(first)])
     odd = torch.stack([torch.zeros_like(first), epoch.expand_as(first)])
     key = keys.t().unsqueeze(-1)
@@ -58,7 +67,7 @@ def words_by_tensors(keys: Tensor, epoch: Tensor, n: int) -> Tensor:
         product = even * factor
         even, odd = _high_product(even, low, high).flip(0).bitwise_xor_(odd).bitwise_xor_(key), product.flip(0)
     # Blocks hold words 0 to 3 in order.
-    return torch.stack([even[0], odd[0], even[1], odd[1]], -1).flatten(1)[:, :n]
+    return torch.stack([even[0], odd[0], even[1], odd[1]], -1).flatten(1)
 
 
 def _pair(constants: tuple[int, int], like: Tensor) -> Tensor:

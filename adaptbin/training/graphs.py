@@ -37,37 +37,34 @@ MakeGraph = Callable[[], Graph]
 
 
 class CudaGraph:
-    """A :class:`torch.cuda.CUDAGraph`, warmed up and captured on one side stream per graph.
+    """A :class:`torch.cuda.CUDAGraph`, warmed up and captured on a side stream that graphs may share.
 
-    Warming up on the stream of the capture puts cuBLAS's workspace for that stream into ordinary memory.
+    cuBLAS and the allocator keep memory per stream, so a pack uses one; and warming up on the stream of the capture
+    puts cuBLAS's workspace into ordinary memory instead of a graph's.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    def __init__(self, stream: torch.cuda.Stream) -> None:
+        self._stream = stream
         self._graph = torch.cuda.CUDAGraph()
 
     def warm_up(self, body: Callable[[], None]) -> None:
         """Run the body once on the side stream; work before and after it waits as on one stream."""
-        with torch.cuda.device(self._device):
-            current = torch.cuda.current_stream()
-            self._stream.wait_stream(current)
-            with torch.cuda.stream(self._stream):
-                body()
-            current.wait_stream(self._stream)
+        current = torch.cuda.current_stream(self._stream.device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            body()
+        current.wait_stream(self._stream)
 
     def record(self, body: Callable[[], None]) -> None:
         """Capture the body; its temporaries live in a memory pool of the graph."""
-        # Only what this thread does can spoil the capture: another may copy results meanwhile.
-        with (
-            torch.cuda.device(self._device),
-            torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"),
-        ):
+        # Thread-local: what another thread of the process does meanwhile cannot spoil the capture.
+        with torch.cuda.graph(self._graph, stream=self._stream, capture_error_mode="thread_local"):
             body()
 
     def replay(self) -> None:
         """Launch the graph on the current stream."""
-        self._graph.replay()
+        with torch.cuda.device(self._stream.device):
+            self._graph.replay()
 
     def release(self) -> None:
         """Free the graph; its pool follows when no tensor of it is referred to any more."""
@@ -76,7 +73,10 @@ class CudaGraph:
 
 def graphs_for(device: torch.device) -> MakeGraph | None:
     """How work on ``device`` is recorded; None where calling it directly costs nothing more."""
-    return (lambda: CudaGraph(device)) if device.type == "cuda" else None
+    if device.type != "cuda":
+        return None
+    stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+    return lambda: CudaGraph(stream)
 
 
 @dataclass

@@ -58,15 +58,13 @@ def probe(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable) 
     trained = _train(embeddings, replicas, table)
     budget = replicas[0].budget
     outputs = {
-        part: _outputs(embeddings[:, rows.to(embeddings.device)], trained.weight, trained.bias, trained.targets)
+        part: _outputs(embeddings[:, rows.to(embeddings.device)], trained.weight, trained.bias, trained.targets).cpu()
         for part, rows in (("val", table.val), ("test", table.test))
     }
     best_epochs = trained.best_epoch.cpu().tolist()
     levels = table.card.levels
-    usable = [
-        all(best_epochs[m] >= 0 and bool(torch.isfinite(outputs["test"][m]).all()) for m in _of(r, budget.probes))
-        for r in range(len(replicas))
-    ]
+    finite = torch.isfinite(outputs["test"]).flatten(1).all(1).tolist()
+    usable = [all(best_epochs[m] >= 0 and finite[m] for m in _of(r, budget.probes)) for r in range(len(replicas))]
     errors = _bootstrap(outputs["test"], replicas, table, usable)
     found: list[ProbeScores] = []
     for r in range(len(replicas)):
@@ -74,9 +72,7 @@ def probe(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable) 
         probes: list[dict[str, object]] = []
         if usable[r]:
             val, test = (
-                evaluate_many(
-                    table.card.task, outputs[part][members.start : members.stop].cpu(), table.target[rows], levels
-                )
+                evaluate_many(table.card.task, outputs[part][members.start : members.stop], table.target[rows], levels)
                 for part, rows in (("val", table.val), ("test", table.test))
             )
             probes = [
@@ -196,7 +192,7 @@ def _bootstrap(
 ) -> list[dict[str, float]]:
     """Standard error over test rows of each usable replica's mean score; resamples are the table's, not the seed's."""
     names = metrics_of(table.card.task)
-    per_replica = outputs.view(len(replicas), -1, *outputs.shape[1:]).cpu()
+    per_replica = outputs.view(len(replicas), -1, *outputs.shape[1:])
     errors: list[dict[str, float]] = []
     for r, ok in enumerate(usable):
         if not ok:

@@ -24,9 +24,10 @@ def as_keys(pairs: list[tuple[int, int]]) -> torch.Tensor:
     pairs=st.lists(st.tuples(word, word), min_size=1, max_size=3),
     epoch=st.integers(0, 2**63 - 1) | st.integers(0, 1000),
     n=st.integers(1, 41),
+    at_once=st.integers(1, 40),
 )
-def test_tensors_give_the_words_of_numpy(pairs: list[tuple[int, int]], epoch: int, n: int) -> None:
-    by_tensors = words_by_tensors(as_keys(pairs), torch.tensor(epoch), n)
+def test_tensors_give_the_words_of_numpy(pairs: list[tuple[int, int]], epoch: int, n: int, at_once: int) -> None:
+    by_tensors = words_by_tensors(as_keys(pairs), torch.tensor(epoch), n, at_once)
     assert by_tensors.shape == (len(pairs), n) and by_tensors.dtype is torch.int64
     assert torch.equal(by_tensors, words(as_keys(pairs), torch.tensor(epoch), n))
     for row, pair in zip(by_tensors, pairs, strict=True):
