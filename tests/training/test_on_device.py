@@ -1,8 +1,13 @@
-"""The recorded bodies never leave the device: run on a pretend GPU, where a host read or a CPU tensor is an error."""
+"""Training on a device that is not the CPU, without one: recorded bodies never leave it, whole runs come out equal.
+
+The bodies run on a pretend GPU, where a host read or a CPU tensor is an error; whole runs, which read results and
+branch on them, on a second device that computes and does not mix with the CPU.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,10 +16,16 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica
+from adaptbin.tasks import Task
 from adaptbin.training import pretrain
+from adaptbin.training.pack import train_pack
 from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.probe import _train
 from tests.training.fake_device import CUDA, HostTouched, pretend_gpu
+from tests.training.second_device import ELSEWHERE, MixedDevices, SecondDevice
 from tests.training.tables import small_table
+from tests.training.test_graphs import FakeGraph, crowd
+from tests.training.test_graphs import make as make_crowd
 
 TABLES: dict[str, dict[str, Any]] = {
     "eol": dict(n_rows=500, n_numerical=14, cardinalities=(3, 2)),
@@ -84,3 +95,86 @@ def test_a_step_that_leaves_the_device_is_noticed(sin: str, monkeypatch: pytest.
     monkeypatch.setattr(pretrain, "clip_per_replica_", lambda gradients, limit: SINS[sin](gradients))
     with pytest.raises((HostTouched, DataDependentOutputException, DynamicOutputShapeException)):
         on_device(Pretraining([make(0), make(1)], small_table()))
+
+
+# --- whole runs on a second device, where results are read and branched on
+
+
+def assert_close_runs(here: Pretraining, there: Pretraining) -> None:
+    """Equal up to the order of a sum: a GPU's heads are one product."""
+    assert torch.equal(here.count, there.count)
+    for name, values in here.history.items():
+        torch.testing.assert_close(there.history[name], values, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_a_run_on_another_device_is_the_cpus_and_waits_once_per_epoch(schedule: str) -> None:
+    replicas, table = crowd(schedule=schedule), small_table()
+    here = Pretraining(replicas, table)
+    with SecondDevice() as device:
+        there = Pretraining(replicas, table, ELSEWHERE, graphs=FakeGraph)
+        for epoch in range(24):
+            capacity, waits = there.model.heads.capacity, device.waits
+            here.run_epoch()
+            there.run_epoch()
+            waits = device.waits - waits
+            fired = bool(here.history["triggers"][:, epoch].any())
+            # New head rows are drawn on the CPU and sent once.
+            assert waits == 1 or (fired and (waits <= 9 or there.model.heads.capacity > capacity))
+    assert there.captures >= 3
+    assert_close_runs(here, there)
+
+
+def test_diverging_and_resuming_work_there_too() -> None:
+    replicas, table = [*crowd(), make_crowd(3, learning_rate=1e30)], small_table()
+    here = Pretraining(replicas, table)
+    with SecondDevice():
+        first, there = (Pretraining(replicas, table, ELSEWHERE, graphs=FakeGraph) for _ in range(2))
+        for _ in range(9):
+            here.run_epoch()
+            first.run_epoch()
+        # As a checkpoint does: saved from one device, loaded as CPU tensors.
+        there.load_state({k: v.cpu() if isinstance(v, Tensor) else v for k, v in first.state().items()})
+        for _ in range(6):
+            here.run_epoch()
+            there.run_epoch()
+        embedded = there.embed(table.inputs).cpu()
+    assert here.diverged_at == there.diverged_at and here.diverged_at[-1] is not None
+    torch.testing.assert_close(embedded[:-1], here.embed(table.inputs)[:-1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("task", list(Task))
+def test_a_pack_from_start_to_scores_on_another_device(task: Task) -> None:
+    table = small_table(task=task)
+    budget = Budget(epochs=6, probe_epochs=5, probes=2)
+    replicas = [replace(r, budget=budget) for r in crowd(patience=50)]
+    here = train_pack(replicas, table)
+    with SecondDevice():
+        there = train_pack(replicas, table, device="meta")
+    for ours, theirs in zip(here, there, strict=True):
+        assert theirs["status"] == "finished" and theirs["bins"] == ours["bins"]
+        for part in ("val", "test"):
+            assert theirs["scores"][part] == pytest.approx(ours["scores"][part], rel=1e-3)
+
+
+def test_training_a_probe_waits_for_nothing() -> None:
+    """More epochs and steps, no more waits; the first run also fills caches of constants."""
+    table = small_table()
+    embeddings = torch.randn(2, len(table.inputs), 16, generator=torch.Generator().manual_seed(0))
+    waits = []
+    with SecondDevice() as device:
+        for epochs in (1, 2, 6):
+            replicas = [replace(r, budget=Budget(epochs=1, probe_epochs=epochs, probes=2)) for r in crowd()[:2]]
+            before = device.waits
+            _train(embeddings.to(ELSEWHERE), replicas, table)
+            waits.append(device.waits - before)
+    assert waits[1] == waits[2]
+
+
+def test_mixing_devices_is_noticed() -> None:
+    with SecondDevice() as device:
+        there = torch.arange(6.0, device=ELSEWHERE)
+        assert float((there * 2 + torch.tensor(1.0))[1]) == 3.0 and device.waits == 1
+        for sin in (lambda: there + torch.ones(6), lambda: there[torch.tensor([1])], lambda: torch.ones(6).add_(there)):
+            with pytest.raises(MixedDevices):
+                sin()
