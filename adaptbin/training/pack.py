@@ -15,6 +15,7 @@ from adaptbin.data.encode import EncodedTable
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.grouping import stack_key
 from adaptbin.training.checkpoint import load_checkpoint, save_checkpoint
+from adaptbin.training.curves import thinned_curves
 from adaptbin.training.draws import EpochDraws
 from adaptbin.training.graphs import graphs_for
 from adaptbin.training.pretrain import Pretraining
@@ -222,6 +223,6 @@ def _record(
             "triggers": int(history["triggers"][position].sum()),
             "splits": int(history["splits"][position].sum()),
         },
-        "curves": stack.curves(position),
+        "curves": thinned_curves(history, position, stack.epochs if at is None else at),
         "unseen": {name: dict(counts) for name, counts in table.unseen.items()},
     }

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from adaptbin.binning.discretizer import Bins, assign, initial_bins
-from adaptbin.binning.scorer import SortedColumns, candidates, choose_splits, dispersion_gain, split_edges, unit_rows
+from adaptbin.binning.refine import SplitRules, refine
+from adaptbin.binning.scorer import SortedColumns
 from adaptbin.binning.trigger import Plateau, plateau_step
 from adaptbin.config import Replica
 from adaptbin.data.encode import EncodedTable
@@ -20,15 +21,15 @@ from adaptbin.pretext.hord import SLOT_MULTIPLE, HordWeights
 from adaptbin.replicas.optim import ReplicaAdamW, clip_per_replica_, schedule_factor
 from adaptbin.replicas.streams import SeedIndex
 from adaptbin.training.autoencoder import Autoencoder
+from adaptbin.training.curves import HISTORY
 from adaptbin.training.draws import EpochDraws
 from adaptbin.training.graphs import MakeGraph, Replayed
+from adaptbin.training.rows import TrainRows
 
 MAX_GRADIENT_NORM = 100.0
 
 STRETCH_STEPS = 64
 """Steps recorded as one graph: all of an epoch for most tables, and no endless recording for long ones."""
-
-HISTORY = ("loss", "mean_bins", "max_bins", "splits", "triggers")
 
 
 class Pretraining:
@@ -61,24 +62,25 @@ class Pretraining:
             return torch.tensor([getattr(p, name) for p in points], dtype=dtype, device=self.device)
 
         self.weights = HordWeights(column("w_sord"), column("w_mse"), column("w_var"))
-        self.patience, self.min_bin = column("patience", torch.int64), column("min_bin", torch.int64)
-        self.t_max = column("t_max", torch.int64)
-        self.delta, self.tau = column("delta", torch.float64), column("tau", torch.float64)
+        self.patience, self.delta = column("patience", torch.int64), column("delta", torch.float64)
+        self.rules = SplitRules(
+            column("min_bin", torch.int64),
+            column("tau", torch.float64),
+            column("t_max", torch.int64),
+            keep_best=self.protocol.bin_cap == "best",
+        )
         self.mask_prob = column("mask_prob")
         self.takes_row = torch.tensor([p.masking == "random" for p in points], device=self.device)
         self.is_masked = any(p.mask_prob > 0 for p in points)
 
-        inputs = table.inputs.index_select(0, table.train).to(self.device)
-        self.inputs = inputs
-        self.values = inputs[:, : table.n_numerical].contiguous()
-        self.codes = inputs[:, table.n_numerical :].t().to(torch.int64).contiguous()
-        self.columns = SortedColumns.of(self.values)
-        self.bins = initial_bins(self.values, [p.t_init for p in points], [p.t_max for p in points])
+        self.rows = TrainRows.of(table, self.device)
+        self.columns = SortedColumns.of(self.rows.values)
+        self.bins = initial_bins(self.rows.values, [p.t_init for p in points], [p.t_max for p in points])
         self.plateau = Plateau.start(len(points), table.n_numerical, self.device)
-        self.targets = self._assign_all()
+        self.targets = self.rows.targets(self.bins.edges)
 
         self.model = Autoencoder(
-            inputs.shape[1],
+            table.inputs.shape[1],
             table.cardinalities,
             table.n_numerical,
             self.architecture,
@@ -89,7 +91,7 @@ class Pretraining:
         self.optimizer = ReplicaAdamW(
             self.model.bank, [p.learning_rate for p in points], [p.weight_decay for p in points]
         )
-        self.steps_per_epoch = math.ceil(len(inputs) / self.architecture.batch_size)
+        self.steps_per_epoch = math.ceil(len(table.train) / self.architecture.batch_size)
         self.factors = self._schedule()
         self.loss = torch.zeros(len(points), dtype=torch.float64, device=self.device)
         """[R], sum over the steps of the epoch, like the next."""
@@ -106,13 +108,6 @@ class Pretraining:
     def captures(self) -> int:
         """How often the steps were recorded; 0 where they are called directly."""
         return self._steps.captures
-
-    def _assign_all(self) -> Tensor:
-        """[R, D, N] float32, the target bin of every train value."""
-        replicas, features, _ = self.bins.edges.shape
-        shape = (replicas, features, len(self.values))
-        values = self.values.t().expand(shape).reshape(replicas * features, shape[2])
-        return assign(values, self.bins.edges.flatten(0, 1)).view(shape).to(torch.float32)
 
     def _fit_heads(self, moved: bool = False) -> None:
         """Make the heads as wide as the widest feature (in whole fours), and tell model and optimiser.
@@ -158,19 +153,15 @@ class Pretraining:
         if self.protocol.pretrain_schedule == "constant":
             return None
         factors = [self._rate_factor(step) for step in range(self.epochs * self.steps_per_epoch)]
-        # On a CPU the update takes float64 numbers, on a GPU float32 tensors.
-        return torch.tensor(factors, dtype=torch.float64 if self.device.type == "cpu" else torch.float32).to(
-            self.device
-        )
-
-    def _step_factor(self, factor: Tensor) -> float | Tensor:
-        return factor.item() if self.device.type == "cpu" else factor
+        # The fused update takes float64 numbers on a CPU and float32 tensors on a GPU.
+        dtype = torch.float64 if self.device.type == "cpu" else torch.float32
+        return torch.tensor(factors, dtype=dtype, device=self.device)
 
     # ---------------------------------------------------------------------------------------------------- one epoch
 
     def run_epoch(self) -> None:
         """Train one epoch, then let plateaued features refine their bins."""
-        n_rows, steps, batch_size = len(self.inputs), self.steps_per_epoch, self.architecture.batch_size
+        n_rows, steps, batch_size = len(self.rows.inputs), self.steps_per_epoch, self.architecture.batch_size
         draws = self.draws.at(self.epoch)
         self.loss.zero_()
         self.feature_loss.zero_()
@@ -188,16 +179,19 @@ class Pretraining:
     ) -> None:
         """Train on a stretch of the epoch, adding to the epoch's losses.  On a GPU this is what is recorded.
 
-        factors [steps of the stretch] float64 (None: 1); the others are :class:`Draws` of the stretch, [S, n, ...].
+        factors [steps of the stretch] scale the step size (None: 1); the others are the stretch's :class:`Draws`.
         """
         n_rows, batch_size = order.shape[1], self.architecture.batch_size
         inputs, codes, targets = self._gather(order, uniform, source)
+        rates: Sequence[float | Tensor] = [1.0] * -(-n_rows // batch_size)
+        if factors is not None:
+            rates = factors.tolist() if self.device.type == "cpu" else factors.unbind()
         for i, start in enumerate(range(0, n_rows, batch_size)):
             rows = slice(start, min(start + batch_size, n_rows))
             units = None if kept is None else self._kept_rows(kept, rows)
             loss, feature_loss = self.model.gradients_(inputs[:, rows], units, codes[..., rows], targets[..., rows])
             clip_per_replica_(self.model.bank.gradients[:, : self.model.live_length], MAX_GRADIENT_NORM)
-            self.optimizer.step(1.0 if factors is None else self._step_factor(factors[i]))
+            self.optimizer.step(rates[i])
             self.loss += loss
             self.feature_loss += feature_loss
 
@@ -205,12 +199,9 @@ class Pretraining:
         """Rows of a stretch in its order: inputs [R, n, F] (corrupted), codes [R, C, n], target bins [R, D, n]."""
         replicas, index = len(self.replicas), self.index
         rows = index.spread(order)
-        shared, n = rows.shape
-        flat = rows.flatten()
-        inputs = self.inputs.index_select(0, flat).view(shared, n, -1)
+        inputs, codes = self.rows.gather(rows)
         if self.is_masked and uniform is not None and source is not None:
             inputs = corrupt(inputs, index.spread(uniform), index.spread(source), self.mask_prob, self.takes_row)
-        codes = self.codes.index_select(1, flat).view(-1, shared, n).transpose(0, 1)
         targets = self.targets.gather(2, rows.unsqueeze(1).expand(*self.targets.shape[:2], -1))
         return inputs.expand(replicas, -1, -1), codes.expand(replicas, -1, -1), targets
 
@@ -230,7 +221,7 @@ class Pretraining:
             metric,
             patience=self.patience,
             delta=self.delta,
-            growable=(self.bins.n_bins < self.t_max[:, None]) & self.alive[:, None],
+            growable=(self.bins.n_bins < self.rules.t_max[:, None]) & self.alive[:, None],
         )
         # The one time an epoch waits for its device, unless something fired.
         mean_loss, triggers = torch.stack([loss, fired.sum(1, dtype=torch.float64)]).cpu()
@@ -259,31 +250,20 @@ class Pretraining:
     def _refine(self, fired: Tensor) -> Tensor:
         """Split the bins of fired features where DIGS says so; fired [R, D] -> splits made per replica [R]."""
         made = torch.zeros(len(self.replicas), dtype=torch.int64, device=self.device)
-        replica, feature = torch.nonzero(fired, as_tuple=True)
-        found = candidates(self.columns, self.bins.edges[replica, feature], feature, self.min_bin[replica])
-        able = found.eligible.any(1).nonzero().squeeze(1)
-        if not len(able):
-            return made
-        found = type(found)(*(part[able] for part in found))
-        replica, feature = replica[able], feature[able]
-        members, source = torch.unique(replica, return_inverse=True)
-        units = unit_rows(self.model.encoder.evaluate(self.inputs.unsqueeze(0), members))
-        split = choose_splits(
-            found.gain,
-            dispersion_gain(self.columns, found, feature, units, source),
-            found.eligible,
-            tau=self.tau[replica],
-            count=self.bins.n_bins[replica, feature],
-            t_max=self.t_max[replica],
-            keep_best=self.protocol.bin_cap == "best",
+        found = refine(
+            fired,
+            self.bins,
+            self.columns,
+            self.rules,
+            lambda members: self.model.encoder.evaluate(self.rows.inputs.unsqueeze(0), members),
         )
-        added = split.sum(1)
-        if not bool(added.any()):
+        if found is None:
             return made
-        edges = split_edges(self.bins.edges[replica, feature], found.median, split)
+        replica, feature, edges, added = found
+        # In place: the recorded steps read the targets.
         self.bins.edges[replica, feature] = edges
         self.bins.n_bins[replica, feature] += added
-        self.targets[replica, feature] = assign(self.values.t()[feature], edges).to(torch.float32)
+        self.targets[replica, feature] = assign(self.rows.values.t()[feature], edges).to(torch.float32)
         self._fit_heads()
         return made.index_add_(0, replica, added)
 
@@ -325,18 +305,5 @@ class Pretraining:
         self.bins = Bins(state["edges"].to(self.device), state["count"].to(self.device))
         self.plateau = Plateau(state["best"].to(self.device), state["stale"].to(self.device))
         self.history = {name: state["history"][name].clone() for name in HISTORY}
-        self.targets = self._assign_all()
+        self.targets = self.rows.targets(self.bins.edges)
         self._fit_heads(moved=True)
-
-    def curves(self, replica: int, points: int = 200) -> dict[str, list[float]]:
-        """Curves of one replica, thinned to at most ``points`` epochs; splits are summed over the epochs between."""
-        end = self.epoch if self.diverged_at[replica] is None else int(self.diverged_at[replica] or 0)
-        stride = max(1, math.ceil(end / points))
-        shown = np.arange(end - 1, -1, -stride)[::-1]
-        history = {name: values[replica, :end].numpy() for name, values in self.history.items()}
-        splits = np.diff(np.concatenate([[0.0], history["splits"].cumsum()[shown]]))
-        return {
-            "epoch": [int(e) for e in shown],
-            **{name: history[name][shown].tolist() for name in ("loss", "mean_bins", "max_bins")},
-            "splits": splits.tolist(),
-        }

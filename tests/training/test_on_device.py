@@ -55,7 +55,7 @@ def on_device(run: Pretraining) -> Tensor:
     """One epoch's draws and steps of ``run`` on the pretend GPU; -> its losses there."""
     with pretend_gpu(run):
         draws = run.draws.at(1)
-        n_rows = run.inputs.shape[0]
+        n_rows = len(run.rows.inputs)
         factors = None if run.factors is None else run.factors.narrow(0, 0, run.steps_per_epoch)
         run._steps(factors, *draws.stretch(0, n_rows))
     return run.loss
