@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from torch import Tensor
 
 from adaptbin.config import Budget, Hyperparameters, Protocol, Replica
 from adaptbin.training import pretrain
-from adaptbin.training.graphs import Replayed
+from adaptbin.training.graphs import CudaGraph, Replayed, graphs_for
 from adaptbin.training.pretrain import Pretraining
 from tests.training.tables import ARCHITECTURE, small_table
 
@@ -165,3 +167,40 @@ def test_arguments_of_a_replay_are_those_of_the_call(log: list[str]) -> None:
     body.invalidate()
     body(torch.ones(2), None)
     assert log[4:] == ["release", "release", "warm-up"]
+
+
+def test_the_order_of_calls_to_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What torch asks for: warmed up on a side stream, joined on both sides, captured there, freed before the next."""
+    calls: list[str] = []
+
+    def stream(name: str) -> SimpleNamespace:
+        return SimpleNamespace(
+            name=name, device="cuda:0", wait_stream=lambda other: calls.append(f"{name} waits for {other.name}")
+        )
+
+    @contextlib.contextmanager
+    def within(what: str) -> Iterator[None]:
+        calls.append(what)
+        yield
+        calls.append("end")
+
+    def capture(graph: object, stream: Any, capture_error_mode: str) -> contextlib.AbstractContextManager[None]:
+        return within(f"capture on {stream.name}, {capture_error_mode}")
+
+    graph = SimpleNamespace(replay=lambda: calls.append("replay"), reset=lambda: calls.append("reset"))
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: stream("side"))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", lambda: graph)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream("main"))
+    monkeypatch.setattr(torch.cuda, "stream", lambda side: within(f"on {side.name}"))
+    monkeypatch.setattr(torch.cuda, "device", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(torch.cuda, "graph", capture)
+    make = graphs_for(torch.device("cuda"))
+    assert make is not None and isinstance(make(), CudaGraph) and graphs_for(torch.device("cpu")) is None
+    body = Replayed(lambda: calls.append("body"), make)
+    body()
+    assert calls == ["side waits for main", "on side", "body", "end", "main waits for side"]
+    calls.clear()
+    body()
+    body()
+    body.invalidate()
+    assert calls == ["capture on side, thread_local", "body", "end", "replay", "replay", "reset"]
