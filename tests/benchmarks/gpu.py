@@ -11,11 +11,13 @@ takes the time that is left.  ``--device cpu --seconds 20`` runs the same code s
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import itertools
 import platform
 import sys
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -73,6 +75,16 @@ class Bench:
         """Say whether a check holds, and remember if not."""
         say(f"{'ok    ' if holds else 'FAILED'} {name}{': ' + detail if detail else ''}")
         if not holds:
+            self.failed.append(name)
+
+    def attempt(self, name: str, work: Callable[[], None]) -> None:
+        """Do ``work``; an error is said, counts as failed, and the rest goes on."""
+        try:
+            work()
+        except torch.OutOfMemoryError as error:
+            say(f"{name}: {str(error).splitlines()[0]}")
+        except Exception:
+            say(f"FAILED {name}:\n{traceback.format_exc()}")
             self.failed.append(name)
 
     def wait(self) -> None:
@@ -210,11 +222,8 @@ def speed(bench: Bench) -> None:
         architecture = Architecture(width=16, depth=2, batch_size=128)
     say(f"\neol ({len(table.train)} rows, {architecture}), {LATE_BINS} bins from the start")
     say("replicas  mode      ms/epoch  ms/replica-step  captures  peak memory  1000 epochs")
-    for n, captured in itertools.product(bench.scale.packs, (False, True)):
-        if bench.left() < 4 * bench.scale.cell_seconds:
-            say("(out of time)")
-            return
-        bench.clear()
+
+    def cell(n: int, captured: bool) -> None:
         graphs = graphs_for(bench.device) if captured else None
         replicas = replicas_of("eol", n, architecture, t_init=LATE_BINS)
         run = Pretraining(replicas, table, bench.device, graphs=graphs)
@@ -223,7 +232,13 @@ def speed(bench: Bench) -> None:
             f"{n:8d}  {'captured' if captured else 'eager':8s}  {per_epoch:8.2f}"
             f"  {per_epoch / n / run.steps_per_epoch:15.5f}  {run.captures:8d}  {bench.peak():>11s}  {per_epoch:8.1f} s"
         )
-        del run
+
+    for n, captured in itertools.product(bench.scale.packs, (False, True)):
+        if bench.left() < 4 * bench.scale.cell_seconds:
+            say("(out of time)")
+            return
+        bench.clear()
+        bench.attempt(f"speed of {n} replicas", functools.partial(cell, n, captured))
 
 
 def wide(bench: Bench) -> None:
@@ -236,23 +251,22 @@ def wide(bench: Bench) -> None:
         inputs=torch.from_numpy(values), train=rows, n_numerical=scale.esr_columns, cardinalities=()
     )
     say(f"\nesr-like ({scale.esr_rows} rows, {scale.esr_columns} columns, {architecture})")
-    for n in scale.esr_packs:
-        if bench.left() < 10 * bench.scale.cell_seconds:
-            say("(out of time)")
-            return
-        bench.clear()
-        try:
-            replicas = replicas_of("esr", n, architecture, epochs=20)
-            run = Pretraining(replicas, table, bench.device, graphs=graphs_for(bench.device))
-            per_epoch, epochs = bench.time_epochs(run, bench.scale.cell_seconds)
-        except torch.OutOfMemoryError as error:
-            say(f"{n:8d} replicas: {str(error).splitlines()[0]}")
-            continue
+
+    def cell(n: int) -> None:
+        replicas = replicas_of("esr", n, architecture, epochs=20)
+        run = Pretraining(replicas, table, bench.device, graphs=graphs_for(bench.device))
+        per_epoch, epochs = bench.time_epochs(run, bench.scale.cell_seconds)
         say(
             f"{n:8d} replicas: {per_epoch:.1f} ms/epoch over {epochs} epochs, "
             f"{per_epoch / n / run.steps_per_epoch:.5f} ms/replica-step, {run.captures} captures, peak {bench.peak()}"
         )
-        del run
+
+    for n in scale.esr_packs:
+        if bench.left() < 10 * scale.cell_seconds:
+            say("(out of time)")
+            return
+        bench.clear()
+        bench.attempt(f"esr-like, {n} replicas", functools.partial(cell, n))
 
 
 def probes(bench: Bench) -> None:
@@ -322,7 +336,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     bench = Bench(device, options.seconds, SMALL if device.type == "cpu" else Scale())
     for section in SECTIONS:
-        section(bench)
+        bench.attempt(section.__name__, functools.partial(section, bench))
     say(f"\n{'all checks hold' if not bench.failed else 'FAILED: ' + '; '.join(bench.failed)}")
     return 1 if bench.failed else 0
 

@@ -25,9 +25,14 @@ def test_a_limit_that_is_over_skips_what_takes_long(capsys: pytest.CaptureFixtur
 def test_a_failed_check_is_said_and_is_the_exit_code(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(gpu, "SECTIONS", (lambda bench: bench.check("sums", False, "2 + 2 = 5"),))
+    def broken(bench: gpu.Bench) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(gpu, "SECTIONS", (broken, lambda bench: bench.check("sums", False, "2 + 2 = 5")))
     assert gpu.main(["--device", "cpu"]) == 1
-    assert capsys.readouterr().out.splitlines() == ["FAILED sums: 2 + 2 = 5", "", "FAILED: sums"]
+    out = capsys.readouterr().out
+    assert "operation not permitted" in out
+    assert out.splitlines()[-3:] == ["FAILED sums: 2 + 2 = 5", "", "FAILED: broken; sums"]
 
 
 def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
