@@ -27,6 +27,9 @@ _RESOLUTION = 2**16
 _SIGN_OF_PARTS = -0x7FFF7FFF7FFF8000
 """The bits 0x8000800080008000: flipping every part's top bit lets signed int16 compare as unsigned."""
 
+_WORDS_AT_ONCE = 2**21
+"""Dropout of small tables is drawn for all seeds at once, that of large ones seed by seed: 16 MB of words at most."""
+
 
 def stream(seed: int, *names: str | int) -> torch.Generator:
     """Generator of the stream called ``names`` under ``seed``, e.g. ``stream(3, "init", "encoder")``.
@@ -81,9 +84,14 @@ def kept_units(keys: Tensor, epoch: Tensor, layers: int, n_rows: int, width: int
     ``drop`` is rounded to 1/65536 (and to less than 1).  A word gives four units, its low part first.
     """
     n = layers * n_rows * width
-    parts = words(keys, epoch, -(-n // 4)).bitwise_xor(_SIGN_OF_PARTS).view(torch.int16)
+    n_words = -(-n // 4)
     threshold = min(round(drop * _RESOLUTION), _RESOLUTION - 1) - _RESOLUTION // 2
-    return (parts >= threshold).narrow(1, 0, n).view(-1, layers, n_rows, width)
+    kept = torch.empty(len(keys), n, dtype=torch.bool, device=keys.device)
+    together = max(1, _WORDS_AT_ONCE // n_words)
+    for some, into in zip(keys.split(together), kept.split(together), strict=True):
+        parts = words(some, epoch, n_words).bitwise_xor_(_SIGN_OF_PARTS).view(torch.int16)
+        torch.ge(parts.narrow(1, 0, n), threshold, out=into)
+    return kept.view(-1, layers, n_rows, width)
 
 
 class MaskDraws(NamedTuple):

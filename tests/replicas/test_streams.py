@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from adaptbin.replicas import streams
 from adaptbin.replicas.philox import stream_keys
 from adaptbin.replicas.streams import SeedIndex, kept_units, mask_draws, row_order, stream
 from tests.strategies import seeds
@@ -131,10 +133,12 @@ def test_mask_draws(seed: int, n_rows: int, n_columns: int, batch_size: int, low
         assert torch.equal(source[batch].sort(0).values, batch[:, None].expand(-1, n_columns))
 
 
-@given(pack=st.lists(st.integers(0, 4), min_size=1, max_size=5, unique=True))
-def test_streams_drawn_together_are_those_drawn_alone(pack: list[int]) -> None:
+@given(pack=st.lists(st.integers(0, 4), min_size=1, max_size=5, unique=True), at_once=st.integers(1, 50))
+def test_streams_drawn_together_are_those_drawn_alone(pack: list[int], at_once: int) -> None:
     keys, epoch = stream_keys([(seed, "x") for seed in pack]), torch.tensor(3)
-    together = [row_order(keys, epoch, 21), kept_units(keys, epoch, 2, 5, 3, 0.3), *mask_draws(keys, epoch, 21, 3, 8)]
+    with mock.patch.object(streams, "_WORDS_AT_ONCE", at_once):
+        kept = kept_units(keys, epoch, 2, 5, 3, 0.3)
+    together = [row_order(keys, epoch, 21), kept, *mask_draws(keys, epoch, 21, 3, 8)]
     for s, seed in enumerate(pack):
         at = drawn(seed, "x", 3)
         alone = [row_order(*at, 21), kept_units(*at, 2, 5, 3, 0.3), *mask_draws(*at, 21, 3, 8)]
