@@ -9,6 +9,7 @@ PRESET ?= quick
 OPTIONS ?=
 
 BIN := $(VENV)/bin
+NATIVE := $(wildcard adaptbin/native/source/*)
 # One core per process: packs and test workers are the parallelism.
 export OMP_NUM_THREADS = 1
 
@@ -23,11 +24,11 @@ $(BIN)/python:
 		|| { echo "adaptbin needs Python >= 3.11; name one with make PYTHON=/path/to/python3.11"; exit 2; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.sweeps: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.sweeps: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[sweeps]'
 	@touch $@
 
-$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+$(VENV)/.dev: pyproject.toml constraints.txt $(NATIVE) | $(BIN)/python
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@ $(VENV)/.sweeps
 

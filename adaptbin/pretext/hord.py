@@ -56,15 +56,19 @@ class BinContext(NamedTuple):
         total = torch.einsum("yt,rdt->rdy", kernel, live.to(torch.float64))
         # Slots y >= T_n are never looked up; 1 keeps them finite.
         normaliser = torch.where(live, 1.0 / total, torch.ones_like(total)).to(torch.float32)
-        mse_weight = weights.mse[:, None].expand(count.shape)
-        if mse_scale == "released":
-            # DIFF[paper->released] paper: (mu - y)^2 on raw indices.  Released code: both scaled by
-            # ((T-1)/2, sqrt((T^2-1)/12)), which leaves (mu - y)^2 * 12 / (T^2 - 1).  Switch: `mse_scale`.
-            squares = count.to(torch.float32).square()
-            mse_weight = torch.where(count > 1, mse_weight * 12.0 / (squares - 1.0).clamp(min=1.0), mse_weight)
-        return cls(
-            live.transpose(1, 2).unsqueeze(-1).to(torch.float32), normaliser, mse_weight.unsqueeze(-1).contiguous()
-        )
+        mse_weight = scaled_mse_weight(count, weights.mse, mse_scale)
+        return cls(live.transpose(1, 2).unsqueeze(-1).to(torch.float32), normaliser, mse_weight.unsqueeze(-1))
+
+
+def scaled_mse_weight(count: Tensor, w_mse: Tensor, mse_scale: str) -> Tensor:
+    """w_mse with the scale of the squared error folded in.  count [R, D] live bins, w_mse [R] -> [R, D] float32."""
+    weight = w_mse[:, None].expand(count.shape)
+    if mse_scale == "released":
+        # DIFF[paper->released] paper: (mu - y)^2 on raw indices.  Released code: both scaled by
+        # ((T-1)/2, sqrt((T^2-1)/12)), which leaves (mu - y)^2 * 12 / (T^2 - 1).  Switch: `mse_scale`.
+        squares = count.to(torch.float32).square()
+        weight = torch.where(count > 1, weight * 12.0 / (squares - 1.0).clamp(min=1.0), weight)
+    return weight.contiguous()
 
 
 class HordWorkspace:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from adaptbin import native
 from adaptbin.replicas.parameters import ParameterBank, uniform_
 
 
@@ -26,6 +27,7 @@ class ReplicaMLP:
         self.scale = 1.0 / (1.0 - dropout)
         self._activations: list[Tensor] = []
         self._scales: list[float] = []
+        self._buffers: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
 
     @property
     def hidden(self) -> int:
@@ -48,6 +50,7 @@ class ReplicaMLP:
 
     def bind(self, bank: ParameterBank) -> None:
         """Look up the views once; call again after the bank was widened."""
+        self._compiled = native.serves(bank.values)
         layers = range(len(self.sizes) - 1)
         self._weights = [bank.view(f"{self.name}.{i}.weight") for i in layers]
         self._biases = [bank.view(f"{self.name}.{i}.bias").unsqueeze(1) for i in layers]
@@ -55,26 +58,60 @@ class ReplicaMLP:
         self._bias_gradients = [bank.gradient(f"{self.name}.{i}.bias") for i in layers]
 
     def forward(self, x: Tensor, kept: Sequence[Tensor] | None) -> Tensor:
-        """Training pass.  x [R, B, in], kept: per hidden block [R or 1, B, H] of 0/1, or None -> [R, B, out].
+        """Training pass.  x [R, B, in], kept: per hidden block [R or 1, B, H] bool, or None -> [R, B, out].
 
         Dropped units are zeroed only; the factor 1/(1-p) is folded into the next product.
         """
         self._activations, self._scales = [x], [1.0]
         last = len(self._weights) - 1
         for i, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
-            x = torch.baddbmm(bias, x, weight, alpha=self._scales[-1])
+            units = kept[i] if kept is not None and i < last else None
+            if self._compiled:
+                out = self._buffer(x, i, 0)
+                native.linear_forward(x, weight, bias, self._scales[-1], hidden=i < last, kept=units, out=out)
+                x = out
+            else:
+                x = torch.baddbmm(bias, x, weight, alpha=self._scales[-1])
+                if i < last:
+                    x.clamp_(min=0.0)
+                if units is not None:
+                    x.mul_(units)
             if i < last:
-                x.clamp_(min=0.0)
-                if kept is not None:
-                    x.mul_(kept[i])
                 self._activations.append(x)
                 self._scales.append(self.scale if kept is not None else 1.0)
         return x
+
+    def _buffer(self, x: Tensor, layer: int, kind: int) -> Tensor:
+        """Output (kind 0) or input gradient (1) of a layer, reused by every step with batches as long as ``x`` is."""
+        replicas, batch = x.shape[:2]
+        if batch not in self._buffers:
+            made = [
+                [x.new_empty(replicas, batch, size) for size in sizes] for sizes in (self.sizes[1:], self.sizes[:-1])
+            ]
+            self._buffers[batch] = (made[0], made[1])
+        return self._buffers[batch][kind][layer]
 
     def backward(self, gradient: Tensor, *, input_gradient: bool) -> Tensor | None:
         """Gradients of all parameters from ``gradient`` [R, B, out]; -> gradient of the input [R, B, in] if asked."""
         for i in reversed(range(len(self._weights))):
             x, scale = self._activations[i], self._scales[i]
+            if self._compiled:
+                wanted = i > 0 or input_gradient
+                lower = self._buffer(x, i, 1) if wanted else None
+                native.linear_backward(
+                    x,
+                    gradient,
+                    self._weights[i],
+                    scale,
+                    weight_gradient=self._weight_gradients[i],
+                    bias_gradient=self._bias_gradients[i],
+                    gated=i > 0,
+                    below=lower,
+                )
+                if lower is None:
+                    return None
+                gradient = lower
+                continue
             torch.baddbmm(
                 self._weight_gradients[i],
                 x.transpose(1, 2),
@@ -100,7 +137,13 @@ class ReplicaMLP:
         for i, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
             if members is not None:
                 weight, bias = weight.index_select(0, members), bias.index_select(0, members)
-            x = torch.baddbmm(bias, x.expand(weight.shape[0], -1, -1), weight)
+            x = x.expand(weight.shape[0], -1, -1)
+            if self._compiled:
+                out = x.new_empty(*x.shape[:2], weight.shape[2])
+                native.linear_forward(x, weight, bias, 1.0, hidden=i < last, kept=None, out=out)
+                x = out
+                continue
+            x = torch.baddbmm(bias, x, weight)
             if i < last:
                 x.clamp_(min=0.0)
         return x

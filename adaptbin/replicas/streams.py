@@ -87,8 +87,9 @@ def kept_units(keys: Tensor, epoch: Tensor, layers: int, n_rows: int, width: int
     n_words = -(-n // 4)
     threshold = min(round(drop * _RESOLUTION), _RESOLUTION - 1) - _RESOLUTION // 2
     kept = torch.empty(len(keys), n, dtype=torch.bool, device=keys.device)
-    together = max(1, _WORDS_AT_ONCE // n_words)
-    for some, into in zip(keys.split(together), kept.split(together), strict=True):
+    # A CPU core gains nothing from larger pieces, and they leave its cache.
+    together = 1 if keys.device.type == "cpu" else max(1, _WORDS_AT_ONCE // n_words)
+    for some, into in zip(torch.split(keys, together), torch.split(kept, together), strict=True):
         parts = words(some, epoch, n_words).bitwise_xor_(_SIGN_OF_PARTS).view(torch.int16)
         torch.ge(parts.narrow(1, 0, n), threshold, out=into)
     return kept.view(-1, layers, n_rows, width)

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
+from adaptbin import native
 from adaptbin.config import Architecture, Protocol
 from adaptbin.encoders.mlp import mlp_decoder, mlp_encoder
 from adaptbin.pretext.hord import DEAD_LOGIT, BinContext, HordWeights, HordWorkspace, cross_entropy_, hord_
 from adaptbin.replicas.heads import GrowingHeads
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import stream
+from adaptbin.training.live_heads import LiveHeads
 
 
 class Autoencoder:
@@ -34,6 +36,7 @@ class Autoencoder:
         self.seeds = tuple(seeds)
         self.device = device
         self.mse_scale = protocol.mse_scale
+        self.cardinalities = tuple(cardinalities)
         self.n_categorical, self.n_numerical = len(cardinalities), n_numerical
         self.levels = max(cardinalities, default=0)
         self.encoder = mlp_encoder(n_inputs, architecture)
@@ -51,6 +54,7 @@ class Autoencoder:
         self._context: BinContext | None = None
         self._dead: Tensor
         self._bound: ParameterBank | None = None
+        self._live: LiveHeads | None = None
 
     def _shapes(self, capacity: int) -> dict[str, tuple[int, ...]]:
         return self.encoder.shapes() | self.decoder.shapes() | self.heads.shapes(capacity)
@@ -82,45 +86,54 @@ class Autoencoder:
         -> whether tensors of a step have changed shape or place; if not, they were updated where they are.
         """
         moved = self._bound is not self.bank or self.heads.slots != slots
+        if moved:
+            self.heads.bind(self.bank, self.heads.capacity, slots)
+            self.encoder.bind(self.bank)
+            self.decoder.bind(self.bank)
+            self._bound, self._weights, self._workspaces = self.bank, weights, {}
+        if native.serves(self.bank.values):
+            self._live = LiveHeads(self.heads, self.bank, self.cardinalities, count, weights, self.mse_scale)
+            return moved
         replicas = len(self.seeds)
         dead_bins = torch.arange(slots, device=self.device)[:, None] >= count[:, None]
         dead = torch.cat([self._dead_codes.expand(replicas, -1), dead_bins.reshape(replicas, -1)], 1)
         context = BinContext.of(count, slots, weights, self.mse_scale) if self.n_numerical else None
-        if not moved:
-            self._dead.copy_(dead)
-            for held, new in zip(self._context or (), context or (), strict=True):
-                held.copy_(new)
-            return False
-        self.heads.bind(self.bank, self.heads.capacity, slots)
-        self.encoder.bind(self.bank)
-        self.decoder.bind(self.bank)
-        self._bound, self._weights, self._dead, self._context = self.bank, weights, dead, context
-        self._workspaces = {}
-        return True
-
-    @property
-    def live_length(self) -> int:
-        """Length of the parameter prefix in use."""
-        return self.bank.live_length(self.heads.rows(self.heads.slots))
+        if moved:
+            self._dead, self._context = dead, context
+            return True
+        self._dead.copy_(dead)
+        for held, new in zip(self._context or (), context or (), strict=True):
+            held.copy_(new)
+        return False
 
     def gradients_(
         self, x: Tensor, kept: Sequence[Tensor] | None, codes: Tensor, bins: Tensor
     ) -> tuple[Tensor, Tensor]:
         """One forward and backward pass; gradients land in the bank.
 
-        x [R, B, D + C] corrupted inputs; kept: per hidden block [R or 1, B, H] of 0/1 (None: no dropout);
+        x [R, B, D + C] corrupted inputs; kept: per hidden block [R or 1, B, H] bool (None: no dropout);
         codes [R, C, B] int64; bins [R, D, B] float32 -> total loss [R] and L_num per feature [R, D].
         """
         blocks = self.encoder.hidden
         embedding = self.encoder.forward(x, None if kept is None else kept[:blocks])
         hidden = self.decoder.forward(embedding, None if kept is None else kept[blocks:])
+        total, feature_loss, below = self._reconstruct(hidden, codes, bins)
+        gradient = self.decoder.backward(below, input_gradient=True)
+        assert gradient is not None
+        self.encoder.backward(gradient, input_gradient=False)
+        return total, feature_loss
+
+    def _reconstruct(self, hidden: Tensor, codes: Tensor, bins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Heads and losses, forward and backward -> total [R], L_num [R, D], gradient of ``hidden`` [R, B, H]."""
+        if self._live is not None:
+            return self._live(hidden, codes, bins)
         logits = self.heads.forward(hidden, self._dead, DEAD_LOGIT)
-        replicas, batch = x.shape[0], x.shape[1]
+        replicas, batch = hidden.shape[:2]
         columns = self.n_categorical + self.n_numerical
         # --- total = C/(C+D) mean_c L_cat + D/(C+D) mean_n L_num: every column weighs 1/(C+D)
         scale = 1.0 / (columns * batch)
-        total = x.new_zeros(replicas)
-        feature_loss = x.new_zeros(replicas, 0)
+        total = hidden.new_zeros(replicas)
+        feature_loss = hidden.new_zeros(replicas, 0)
         if self.n_categorical:
             part = logits[:, : self.heads.fixed].view(replicas, self.levels, self.n_categorical, batch)
             total = total + cross_entropy_(part, codes, self._live_codes, scale).sum(1)
@@ -129,10 +142,7 @@ class Autoencoder:
             feature_loss = hord_(part, bins, self._context, self._weights, scale, self._workspace(batch))
             total = total + feature_loss.sum(1)
         # --- end total
-        gradient = self.decoder.backward(self.heads.backward(), input_gradient=True)
-        assert gradient is not None
-        self.encoder.backward(gradient, input_gradient=False)
-        return total / columns, feature_loss
+        return total / columns, feature_loss, self.heads.backward()
 
     def _workspace(self, batch: int) -> HordWorkspace:
         if batch not in self._workspaces:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 
+from adaptbin import native
 from adaptbin.config import RECORD_SCHEMA, Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.errors import ConfigError
@@ -84,11 +85,13 @@ def train_pack(
         records |= _probe_stack(stack, replicas, table, size)
     seconds = spent[0] + time.perf_counter() - started
     core_seconds = spent[1] + time.process_time() - busy
+    kernels = (native.instruction_set() if target.type == "cpu" else None) or "torch"
     for record in records.values():
         record["runtime"] = {
             "seconds": seconds / len(replicas),
             "core_seconds": core_seconds / len(replicas),
             "device": str(target),
+            "kernels": kernels,
             "threads": torch.get_num_threads(),
             "pack_size": len(replicas),
         }

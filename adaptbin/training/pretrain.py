@@ -18,7 +18,7 @@ from adaptbin.config import Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.pretext.corruption import corrupt
 from adaptbin.pretext.hord import SLOT_MULTIPLE, HordWeights
-from adaptbin.replicas.optim import ReplicaAdamW, clip_per_replica_, schedule_factor
+from adaptbin.replicas.optim import ReplicaAdamW, schedule_factor
 from adaptbin.replicas.streams import SeedIndex
 from adaptbin.training.autoencoder import Autoencoder
 from adaptbin.training.curves import HISTORY
@@ -89,7 +89,10 @@ class Pretraining:
             self.device,
         )
         self.optimizer = ReplicaAdamW(
-            self.model.bank, [p.learning_rate for p in points], [p.weight_decay for p in points]
+            self.model.bank,
+            [p.learning_rate for p in points],
+            [p.weight_decay for p in points],
+            max_norm=MAX_GRADIENT_NORM,
         )
         self.steps_per_epoch = math.ceil(len(table.train) / self.architecture.batch_size)
         self.factors = self._schedule()
@@ -115,19 +118,26 @@ class Pretraining:
         ``moved``: tensors that the steps use have changed place in any case.
         """
         self.count = self.bins.n_bins.cpu()
-        widest = int(self.count.max()) if self.count.numel() else 0
-        slots = -(-widest // SLOT_MULTIPLE) * SLOT_MULTIPLE
+        widest = self.count.amax(1).tolist() if self.count.numel() else [0] * len(self.replicas)
+        own_slots = [-(-bins // SLOT_MULTIPLE) * SLOT_MULTIPLE for bins in widest]
+        slots = max(own_slots)
         self.model.reserve(self.model.heads.capacity_for(slots), self._decay_of_past_steps)
-        if not (self.model.set_bins(self.bins.n_bins, slots, self.weights) or moved):
+        moved = self.model.set_bins(self.bins.n_bins, slots, self.weights) or moved
+        if not moved and self.device.type != "cpu":
             return
         # Head rows no feature has reached yet feel weight decay only; mostly that rounds to nothing (1 - 1e-9 is 1).
         decays = any(
             np.float32(1.0 - rate * decay) != 1.0
             for rate, decay in zip(self.optimizer.learning_rate, self.optimizer.weight_decay, strict=True)
         )
-        bank = self.model.bank
-        self.optimizer.attach(bank, bank.values.shape[1] if decays else self.model.live_length)
-        self._steps.invalidate()
+        bank, heads = self.model.bank, self.model.heads
+        # Recorded steps must hold while replicas grow within the slots in use: there all update the same rows.
+        updated = own_slots if self.device.type == "cpu" else [slots] * len(own_slots)
+        self.optimizer.attach(
+            bank, [bank.values.shape[1] if decays else bank.live_length(heads.rows(own)) for own in updated]
+        )
+        if moved:
+            self._steps.invalidate()
 
     def _decay_of_past_steps(self, rows: Tensor) -> None:
         """Apply the weight decay that head rows drawn only now have missed.
@@ -190,7 +200,6 @@ class Pretraining:
             rows = slice(start, min(start + batch_size, n_rows))
             units = None if kept is None else self._kept_rows(kept, rows)
             loss, feature_loss = self.model.gradients_(inputs[:, rows], units, codes[..., rows], targets[..., rows])
-            clip_per_replica_(self.model.bank.gradients[:, : self.model.live_length], MAX_GRADIENT_NORM)
             self.optimizer.step(rates[i])
             self.loss += loss
             self.feature_loss += feature_loss
@@ -206,8 +215,8 @@ class Pretraining:
         return inputs.expand(replicas, -1, -1), codes.expand(replicas, -1, -1), targets
 
     def _kept_rows(self, kept: Tensor, rows: slice) -> list[Tensor]:
-        """Per hidden block [R or 1, B, H] float32 of 0/1."""
-        return [self.index.spread(kept[:, block, rows]).to(torch.float32) for block in range(kept.shape[1])]
+        """Per hidden block [R or 1, B, H] bool."""
+        return [self.index.spread(kept[:, block, rows]) for block in range(kept.shape[1])]
 
     def _end_epoch(self, loss: Tensor, per_feature: Tensor) -> None:
         self.alive &= torch.isfinite(loss)

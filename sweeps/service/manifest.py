@@ -18,6 +18,9 @@ from sweeps.service.points import Study
 
 PACKAGES = ("adaptbin", "torch", "numpy", "pandas", "scikit-learn", "scipy", "ray", "mlflow", "matplotlib")
 
+TRAINED_ON = ("device", "kernels", "host", "versions", "git")
+"""What of a record's runtime can change a number's last bits."""
+
 
 def git_state() -> dict[str, Any]:
     """``{"sha": ..., "dirty": ...}`` of the checkout this package lies in; both None outside of one."""
@@ -93,9 +96,7 @@ def manifest(
         "seeds": list(study.seeds),
         "seeds_vary": study.seeds_vary,
         "hardware": hardware(device),
-        "trained_on": [
-            {name: runtime.get(name) for name in ("device", "host", "versions", "git")} for runtime in seen.values()
-        ],
+        "trained_on": [{name: runtime.get(name) for name in TRAINED_ON} for runtime in seen.values()],
         "replicas": {
             "asked": len(study.all_replicas),
             "found": len(records),
@@ -131,7 +132,7 @@ def _seconds(moment: str) -> float:
 
 
 def _key(runtime: Mapping[str, Any]) -> str:
-    return repr([runtime.get(name) for name in ("device", "host", "versions", "git")])
+    return repr([runtime.get(name) for name in TRAINED_ON])
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -26,7 +26,7 @@ class Kept(nn.Module):
 
     def __init__(self, kept: Tensor | None) -> None:
         super().__init__()
-        self.factor = 1.0 if kept is None else kept / (1 - DROP)
+        self.factor = 1.0 if kept is None else kept.double() / (1 - DROP)
 
     def forward(self, x: Tensor) -> Tensor:
         return x * self.factor
@@ -71,7 +71,7 @@ def cases(draw: st.DrawFn, *, largest: int, double: bool = True, unit: int = 1) 
     upstream = torch.randn(replicas, batch, sizes[-1], generator=generator, dtype=kind)
     masks = draw(st.sampled_from(["each", "shared", "none"]))
     kept = [
-        (torch.rand(replicas if masks == "each" else 1, batch, width, generator=generator) >= DROP).to(kind)
+        torch.rand(replicas if masks == "each" else 1, batch, width, generator=generator) >= DROP
         for width in sizes[1:-1]
     ]
     return Case(mlp, bank, x, upstream, None if masks == "none" else kept)

@@ -76,7 +76,7 @@ def test_a_replica_alone_equals_its_slice_bit_for_bit(seed: int, length: int) ->
     bank = fill_(ParameterBank(SHAPES, 4), seed)
     singles = [only(bank, r) for r in range(4)]
     crowd = ReplicaAdamW(bank, RATES, DECAYS)
-    crowd.attach(bank, length)
+    crowd.attach(bank, [length] * 4)
     alone = [ReplicaAdamW(single, [RATES[r]], [DECAYS[r]]) for r, single in enumerate(singles)]
     generator = torch.Generator().manual_seed(seed)
     for _ in range(4):
@@ -85,7 +85,7 @@ def test_a_replica_alone_equals_its_slice_bit_for_bit(seed: int, length: int) ->
         for single, r in zip(singles, range(4), strict=True):
             single.gradients[0] = bank.gradients[r]
             clip_per_replica_(single.gradients[:, :length], 50.0)
-            alone[r].attach(single, length)
+            alone[r].attach(single, [length])
             alone[r].step()
         clip_per_replica_(bank.gradients, 50.0)  # past the length there are zeros only
         crowd.step()
@@ -98,7 +98,7 @@ def test_only_the_attached_length_moves() -> None:
     bank = fill_(ParameterBank(SHAPES, 2), 0)
     before = bank.values.clone()
     optimizer = ReplicaAdamW(bank, [0.1, 0.2], [0.5, 0.5])
-    optimizer.attach(bank, bank.live_length(4))
+    optimizer.attach(bank, [bank.live_length(4)] * 2)
     bank.gradients.fill_(1.0)
     optimizer.step()
     length = bank.live_length(4)
@@ -110,11 +110,11 @@ def test_a_late_column_moves_by_the_global_step_count() -> None:
     """Zero moments and the count of all steps: the first update is 3.15 step sizes, not 1."""
     bank = ParameterBank({"tail": (2, 64)}, 1)
     optimizer = ReplicaAdamW(bank, [1e-3], [0.0])
-    optimizer.attach(bank, 64)
+    optimizer.attach(bank, [64])
     bank.gradients[:, :64] = 1.0
     for _ in range(10_000):
         optimizer.step()
-    optimizer.attach(bank, 128)
+    optimizer.attach(bank, [128])
     bank.gradients.fill_(1.0)
     optimizer.step()
     np_ratio = 0.1 / math.sqrt(0.001)
@@ -148,7 +148,7 @@ def test_a_frozen_replica_stays_and_its_neighbours_go_on() -> None:
     assert optimizers[1].alive == [True, False, True] and torch.equal(banks[1].values[1], still)
     for r in (0, 2):
         assert torch.equal(banks[0].values[r], banks[1].values[r])
-    optimizers[1].attach(banks[1], banks[1].live_length(30))  # growing again does not wake it
+    optimizers[1].attach(banks[1], [banks[1].live_length(30)] * 3)  # growing again does not wake it
     optimizers[1].step()
     assert torch.equal(banks[1].values[1], still)
 

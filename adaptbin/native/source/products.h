@@ -1,0 +1,225 @@
+/* Matrix products of one instruction set.  Included by native.c once per set, with SET, TARGET and the tile defined.
+ *
+ * Every element adds its products up in the order of k, one fused multiply-add after the other, whatever the vector
+ * length, the number of rows or the place of a row: so a replica's numbers depend neither on its pack nor on the
+ * processor. */
+
+#define K(name) JOIN(name, SET)
+#define INLINE TARGET static inline __attribute__((always_inline))
+#define PANEL (LANES * TILE_VECTORS) /* columns of a tile; a multiple of 16 */
+
+typedef float K(Lane) __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
+typedef int32_t K(Mask) __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(4)));
+typedef uint8_t K(Bytes) __attribute__((vector_size(LANES), aligned(1)));
+
+/* out[i][j] = sum over k of a[i][k * step] * b[k * b_row + j], for `height` rows and PANEL columns. */
+INLINE void K(tile)(const int height, const float *const *a, long step, const float *b, long b_row, long depth,
+                    float *out) {
+    K(Lane) sum[TILE_ROWS][TILE_VECTORS];
+    UNROLL for (int i = 0; i < height; i++)
+        UNROLL for (int j = 0; j < TILE_VECTORS; j++) sum[i][j] = (K(Lane)){0};
+    for (long k = 0; k < depth; k++) {
+        K(Lane) right[TILE_VECTORS];
+        UNROLL for (int j = 0; j < TILE_VECTORS; j++) right[j] = *(const K(Lane) *)(b + k * b_row + j * LANES);
+        UNROLL for (int i = 0; i < height; i++) {
+            const K(Lane) left = a[i][k * step] - (K(Lane)){0}; /* x - 0 is x: a broadcast */
+            UNROLL for (int j = 0; j < TILE_VECTORS; j++) sum[i][j] += left * right[j];
+        }
+    }
+    UNROLL for (int i = 0; i < height; i++)
+        UNROLL for (int j = 0; j < TILE_VECTORS; j++) *(K(Lane) *)(out + i * PANEL + j * LANES) = sum[i][j];
+}
+
+TARGET static void K(tile_of)(long height, const float *const *a, long step, const float *b, long b_row, long depth,
+                              float *out) {
+    switch (height) {
+#define HEIGHT(n) case n: K(tile)(n, a, step, b, b_row, depth, out); break;
+        TILE_HEIGHTS(HEIGHT)
+#undef HEIGHT
+    }
+}
+
+/* Pairs of rows (a, b) trade places of LANES x LANES blocks at a distance: what LOW takes and what HIGH takes. */
+#if LANES == 16
+#define SWAPS(F) F(8) F(4) F(2) F(1)
+#define LOW_8 0, 1, 2, 3, 4, 5, 6, 7, 16, 17, 18, 19, 20, 21, 22, 23
+#define HIGH_8 8, 9, 10, 11, 12, 13, 14, 15, 24, 25, 26, 27, 28, 29, 30, 31
+#define LOW_4 0, 1, 2, 3, 16, 17, 18, 19, 8, 9, 10, 11, 24, 25, 26, 27
+#define HIGH_4 4, 5, 6, 7, 20, 21, 22, 23, 12, 13, 14, 15, 28, 29, 30, 31
+#define LOW_2 0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29
+#define HIGH_2 2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31
+#define LOW_1 0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30
+#define HIGH_1 1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31
+#elif LANES == 8
+#define SWAPS(F) F(4) F(2) F(1)
+#define LOW_4 0, 1, 2, 3, 8, 9, 10, 11
+#define HIGH_4 4, 5, 6, 7, 12, 13, 14, 15
+#define LOW_2 0, 1, 8, 9, 4, 5, 12, 13
+#define HIGH_2 2, 3, 10, 11, 6, 7, 14, 15
+#define LOW_1 0, 8, 2, 10, 4, 12, 6, 14
+#define HIGH_1 1, 9, 3, 11, 5, 13, 7, 15
+#elif LANES == 4
+#define SWAPS(F) F(2) F(1)
+#define LOW_2 0, 1, 4, 5
+#define HIGH_2 2, 3, 6, 7
+#define LOW_1 0, 4, 2, 6
+#define HIGH_1 1, 5, 3, 7
+#endif
+
+/* to[k * to_row + j] = from[j * from_row + k] for LANES x LANES elements. */
+INLINE void K(transpose)(const float *from, long from_row, float *to, long to_row) {
+    K(Lane) v[LANES];
+    UNROLL for (int i = 0; i < LANES; i++) v[i] = *(const K(Lane) *)(from + i * from_row);
+#define SWAP(distance) \
+    UNROLL for (int i = 0; i < LANES; i++) \
+        if (!(i & distance)) { \
+            const K(Lane) a = v[i], b = v[i + distance]; \
+            v[i] = __builtin_shufflevector(a, b, LOW_##distance); \
+            v[i + distance] = __builtin_shufflevector(a, b, HIGH_##distance); \
+        }
+    SWAPS(SWAP)
+#undef SWAP
+    UNROLL for (int i = 0; i < LANES; i++) *(K(Lane) *)(to + i * to_row) = v[i];
+}
+
+/* Copy one panel of a right operand into [depth][PANEL], with zeros past its last column. */
+TARGET static void K(pack)(const Right *b, long first, long columns, long depth, float *panel) {
+    if (b->column == 1) {
+        for (long k = 0; k < depth; k++) {
+            const float *row = b->data + (b->rows ? b->rows[k] : k) * b->row + first;
+            for (long j = 0; j < columns; j++) panel[k * PANEL + j] = row[j];
+            for (long j = columns; j < PANEL; j++) panel[k * PANEL + j] = 0.0f;
+        }
+        return;
+    }
+    /* Transposed in memory: block by block in registers, and what is left one by one. */
+    for (long j = 0; j < PANEL; j += LANES) {
+        const float *from = b->data + (first + j) * b->column;
+        long k = 0;
+        if (j + LANES <= columns)
+            for (; k + LANES <= depth; k += LANES) K(transpose)(from + k, b->column, panel + k * PANEL + j, PANEL);
+        for (; k < depth; k++)
+            for (long i = 0; i < LANES; i++)
+                panel[k * PANEL + j + i] = j + i < columns ? from[i * b->column + k] : 0.0f;
+    }
+}
+
+INLINE K(Lane) K(load)(const float *from, long count) {
+    if (count >= LANES) return *(const K(Lane) *)from;
+    K(Lane) v = {0};
+    for (long j = 0; j < count; j++) v[j] = from[j];
+    return v;
+}
+
+/* One row of a tile into the output.  Written so that a NaN stays one. */
+INLINE void K(finish)(const Output *out, long row, long first, long columns, const float *sum) {
+    const long place = out->rows ? out->rows[row] : row;
+    float *to = out->data + place * out->row + first;
+    for (long j = 0; j < columns; j += LANES) {
+        const long count = columns - j;
+        K(Lane) v = *(const K(Lane) *)(sum + j) * out->scale;
+        if (out->bias_of_column) v += K(load)(out->bias_of_column + first + j, count);
+        if (out->rectified) v = (K(Lane))((K(Mask))v & ~(v < 0.0f));
+        if (out->kept) {
+            const uint8_t *units = out->kept + row * out->kept_row + first + j;
+            K(Bytes) kept = {0};
+            if (count >= LANES)
+                kept = *(const K(Bytes) *)units;
+            else
+                for (long i = 0; i < count; i++) kept[i] = units[i];
+            v = (K(Lane))((K(Mask))v & (__builtin_convertvector(kept, K(Mask)) != 0));
+        }
+        if (out->gate) v = (K(Lane))((K(Mask))v & (K(load)(out->gate + row * out->gate_row + first + j, count) > 0.0f));
+        if (count >= LANES)
+            *(K(Lane) *)(to + j) = v;
+        else
+            for (long i = 0; i < count; i++) to[j + i] = v[i];
+    }
+}
+
+/* [rows, depth] x [depth, columns]; `panel` holds depth * PANEL numbers. */
+TARGET static void K(product)(long rows, long columns, long depth, const Left *a, const Right *b, const Output *out,
+                              float *panel) {
+    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    for (long first = 0; first < columns; first += PANEL) {
+        const long wide = columns - first < PANEL ? columns - first : PANEL;
+        const float *right = b->data + first;
+        long right_row = b->row;
+        if (wide < PANEL || b->column != 1 || b->rows) {
+            K(pack)(b, first, wide, depth, panel);
+            right = panel;
+            right_row = PANEL;
+        }
+        for (long top = 0; top < rows; top += TILE_ROWS) {
+            const long height = rows - top < TILE_ROWS ? rows - top : TILE_ROWS;
+            const float *left[TILE_ROWS];
+            for (long i = 0; i < height; i++) left[i] = a->data + (a->rows ? a->rows[top + i] : top + i) * a->row;
+            K(tile_of)(height, left, a->column, right, right_row, depth, sums);
+            if (wide == PANEL) /* said apart, so that the compiler knows the length */
+                for (long i = 0; i < height; i++) K(finish)(out, top + i, first, PANEL, sums + i * PANEL);
+            else
+                for (long i = 0; i < height; i++) K(finish)(out, top + i, first, wide, sums + i * PANEL);
+        }
+    }
+}
+
+/* to[j] = sum over rows of data[i * row + j]. */
+TARGET static void K(column_sums)(const float *restrict data, long row, long rows, long columns, float *restrict to) {
+    for (long j = 0; j < columns; j++) to[j] = data[j];
+    for (long i = 1; i < rows; i++)
+        for (long j = 0; j < columns; j++) to[j] += data[i * row + j];
+}
+
+/* ---------------------------------------------------------------------------------------------------- linear layers */
+
+/* out [R][rows][outputs] = scale * x weight + bias, rectified and with dropped units zeroed in hidden layers. */
+TARGET static int K(linear_forward)(long replicas, long rows, long inputs, long outputs, const float *x, long x_replica,
+                                    long x_row, const float *weight, long weight_replica, const float *bias,
+                                    long bias_replica, double scale, int rectified, const uint8_t *kept,
+                                    long kept_replica, long kept_row, float *out) {
+    float *panel = adaptbin_scratch((size_t)inputs * PANEL * sizeof(float));
+    if (!panel) return 1;
+    for (long r = 0; r < replicas; r++) {
+        const Left a = {x + r * x_replica, x_row, 1, NULL};
+        const Right b = {weight + r * weight_replica, outputs, 1, NULL};
+        const Output to = {.data = out + r * rows * outputs,
+                           .row = outputs,
+                           .scale = (float)scale,
+                           .bias_of_column = bias + r * bias_replica,
+                           .rectified = rectified,
+                           .kept = kept ? kept + r * kept_replica : NULL,
+                           .kept_row = kept_row};
+        K(product)(rows, outputs, inputs, &a, &b, &to, panel);
+    }
+    return 0;
+}
+
+/* Gradients of weight and bias, and unless `below` is NULL of the input, there zeroed where the input is not above 0 if
+ * it is `gated`. */
+TARGET static int K(linear_backward)(long replicas, long rows, long inputs, long outputs, const float *x,
+                                     long x_replica, long x_row, const float *gradient, const float *weight,
+                                     long weight_replica, double scale, float *weight_gradient, float *bias_gradient,
+                                     long bias_replica, int gated, float *below) {
+    const long depth = rows > outputs ? rows : outputs;
+    float *panel = adaptbin_scratch((size_t)depth * PANEL * sizeof(float));
+    if (!panel) return 1;
+    for (long r = 0; r < replicas; r++) {
+        const float *above = gradient + r * rows * outputs;
+        const Left transposed = {x + r * x_replica, 1, x_row, NULL};
+        const Right right = {above, outputs, 1, NULL};
+        const Output to = {.data = weight_gradient + r * weight_replica, .row = outputs, .scale = (float)scale};
+        K(product)(inputs, outputs, rows, &transposed, &right, &to, panel);
+        K(column_sums)(above, outputs, rows, outputs, bias_gradient + r * bias_replica);
+        if (below) {
+            const Left left = {above, outputs, 1, NULL};
+            const Right turned = {weight + r * weight_replica, 1, outputs, NULL};
+            const Output down = {.data = below + r * rows * inputs,
+                                 .row = inputs,
+                                 .scale = (float)scale,
+                                 .gate = gated ? x + r * x_replica : NULL,
+                                 .gate_row = x_row};
+            K(product)(rows, inputs, outputs, &left, &turned, &down, panel);
+        }
+    }
+    return 0;
+}

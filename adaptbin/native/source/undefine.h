@@ -1,0 +1,20 @@
+/* Clears what native.c defines for one instruction set and what the kernels define of it. */
+#undef SET
+#undef TARGET
+#undef LANES
+#undef TILE_ROWS
+#undef TILE_VECTORS
+#undef TILE_HEIGHTS
+#undef K
+#undef INLINE
+#undef PANEL
+#undef DEEP
+#undef SWAPS
+#undef LOW_8
+#undef HIGH_8
+#undef LOW_4
+#undef HIGH_4
+#undef LOW_2
+#undef HIGH_2
+#undef LOW_1
+#undef HIGH_1
