@@ -15,9 +15,10 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
+from adaptbin import native
 from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica
+from adaptbin.replicas import optim
 from adaptbin.tasks import Task
-from adaptbin.training import pretrain
 from adaptbin.training.pack import train_pack
 from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import _train
@@ -37,6 +38,12 @@ MASKS: dict[str, list[dict[str, Any]]] = {
     "no masks": [{}, {}],
     "masks": [{"masking": "random", "mask_prob": 0.3}, {"masking": "constant", "mask_prob": 0.1}],
 }
+
+
+@pytest.fixture(autouse=True)
+def no_compiled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the CPU's alone; what is compared here is what other devices run."""
+    monkeypatch.setattr(native, "load", lambda: None)
 
 
 def make(seed: int, *, depth: int = 2, dropout: float = 0.1, schedule: str = "constant", **point: Any) -> Replica:
@@ -92,7 +99,7 @@ SINS: dict[str, Callable[[Tensor], object]] = {
 
 @pytest.mark.parametrize("sin", SINS)
 def test_a_step_that_leaves_the_device_is_noticed(sin: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pretrain, "clip_per_replica_", lambda gradients, limit: SINS[sin](gradients))
+    monkeypatch.setattr(optim, "clip_per_replica_", lambda gradients, limit: SINS[sin](gradients))
     with pytest.raises((HostTouched, DataDependentOutputException, DynamicOutputShapeException)):
         on_device(Pretraining([make(0), make(1)], small_table()))
 
