@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, get_args, get_type_hints
 
 from adaptbin.errors import ConfigError, nearest
 
-METHOD_VERSION = 1
+METHOD_VERSION = 2
 """Raised whenever a change of the code changes a score; finished replicas of older versions are then trained anew."""
 
 RECORD_SCHEMA = 1

@@ -156,7 +156,7 @@ def test_the_identity_of_the_default_is_fixed() -> None:
     replica = Replica(
         dataset="eol", fingerprint="f", architecture=ARCHITECTURE, hyperparameters=Hyperparameters(), seed=0
     )
-    assert replica.id == "d1a3c611b526060000783a91"
+    assert replica.id == "80d1e998bc6b9c1edba41668"
 
 
 @pytest.mark.parametrize(

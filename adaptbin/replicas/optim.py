@@ -70,7 +70,7 @@ class ReplicaAdamW:
             (rate, decay, tuple([buffer[r, : lengths[r]] for r in members] for buffer in bank.buffers()))
             for (rate, decay), members in groups.items()
         ]
-        self._steps = [torch.tensor(float(self.step_count), device=bank.device) for _ in self.learning_rate]
+        self._steps = list(torch.full((len(self.alive),), float(self.step_count), device=bank.device).unbind())
 
     def _describe(self, bank: ParameterBank) -> native.Optimizer:
         # Kept beside the description, which holds addresses only.
@@ -95,10 +95,13 @@ class ReplicaAdamW:
             self.alive[r] = False
         self.attach(self._bank, self._lengths)
 
-    def step(self, factor: float = 1.0) -> None:
-        """One update of every living replica; ``factor`` scales all step sizes (a schedule)."""
+    def step(self, factor: float | Tensor = 1.0) -> None:
+        """One update of every living replica; ``factor`` scales all step sizes (a schedule).
+
+        A number would be part of a recorded graph; a float32 scalar on the device may change between replays.
+        """
         if self._compiled is not None:
-            native.adamw(self._compiled, self.step_count + 1, factor)
+            native.adamw(self._compiled, self.step_count + 1, float(factor))
             self.step_count += 1
             return
         if self.max_norm is not None:

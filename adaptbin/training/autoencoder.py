@@ -52,6 +52,8 @@ class Autoencoder:
         self.heads.initialise(self.bank, self.seeds, 0, 0)
         self._workspaces: dict[int, HordWorkspace] = {}
         self._context: BinContext | None = None
+        self._dead: Tensor
+        self._bound: ParameterBank | None = None
         self._live: LiveHeads | None = None
 
     def _shapes(self, capacity: int) -> dict[str, tuple[int, ...]]:
@@ -78,21 +80,31 @@ class Autoencoder:
             decay_of_past_steps(self.bank.view("heads.weight")[:, begin:])
             decay_of_past_steps(self.bank.view("heads.bias")[:, begin:])
 
-    def set_bins(self, count: Tensor, slots: int, weights: HordWeights) -> None:
-        """Use ``slots`` head slots, of which ``count`` [R, D] are live per feature; capacity must suffice."""
-        self.heads.bind(self.bank, self.heads.capacity, slots)
-        self.encoder.bind(self.bank)
-        self.decoder.bind(self.bank)
-        self._weights = weights
-        replicas = len(self.seeds)
-        dead_bins = torch.arange(slots, device=self.device)[:, None] >= count[:, None]
-        self._dead = torch.cat([self._dead_codes.expand(replicas, -1), dead_bins.reshape(replicas, -1)], 1)
-        if self.n_numerical:
-            self._context = BinContext.of(count, slots, weights, self.mse_scale)
-        self._workspaces = {}
-        self._live = None
+    def set_bins(self, count: Tensor, slots: int, weights: HordWeights) -> bool:
+        """Use ``slots`` head slots, of which ``count`` [R, D] are live per feature; capacity must suffice.
+
+        -> whether tensors of a step have changed shape or place; if not, they were updated where they are.
+        """
+        moved = self._bound is not self.bank or self.heads.slots != slots
+        if moved:
+            self.heads.bind(self.bank, self.heads.capacity, slots)
+            self.encoder.bind(self.bank)
+            self.decoder.bind(self.bank)
+            self._bound, self._weights, self._workspaces = self.bank, weights, {}
         if native.serves(self.bank.values):
             self._live = LiveHeads(self.heads, self.bank, self.cardinalities, count, weights, self.mse_scale)
+            return moved
+        replicas = len(self.seeds)
+        dead_bins = torch.arange(slots, device=self.device)[:, None] >= count[:, None]
+        dead = torch.cat([self._dead_codes.expand(replicas, -1), dead_bins.reshape(replicas, -1)], 1)
+        context = BinContext.of(count, slots, weights, self.mse_scale) if self.n_numerical else None
+        if moved:
+            self._dead, self._context = dead, context
+            return True
+        self._dead.copy_(dead)
+        for held, new in zip(self._context or (), context or (), strict=True):
+            held.copy_(new)
+        return False
 
     def gradients_(
         self, x: Tensor, kept: Sequence[Tensor] | None, codes: Tensor, bins: Tensor

@@ -2,57 +2,81 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from adaptbin.config import Replica
-from adaptbin.replicas.streams import MaskDraws, SeedIndex, kept_units, mask_draws, row_order
+from adaptbin.data.encode import EncodedTable
+from adaptbin.replicas.philox import stream_keys
+from adaptbin.replicas.streams import kept_units, mask_draws, row_order
+from adaptbin.training.graphs import MakeGraph, Replayed
+
+
+class Draws(NamedTuple):
+    """What is drawn for the rows [N] of one epoch, or a stretch of them, for each of S seeds."""
+
+    order: Tensor
+    """[S, N] int64, train rows in the order of the epoch."""
+    kept: Tensor | None
+    """[S, L, N, H] bool, hidden units kept by dropout; None without dropout."""
+    uniform: Tensor | None
+    """[S, N, F] float32, decides which entries are masked; None where no replica masks."""
+    source: Tensor | None
+    """[S, N, F] int64, position in the epoch (or stretch) of the row that gives a masked entry its value."""
+
+    def stretch(self, start: int, end: int) -> Draws:
+        """The draws of the rows [start, end), which must begin with a batch."""
+        return Draws(
+            self.order[:, start:end],
+            None if self.kept is None else self.kept[:, :, start:end],
+            None if self.uniform is None else self.uniform[:, start:end],
+            None if self.source is None else self.source[:, start:end] - start,
+        )
 
 
 class EpochDraws:
-    """The draws of one epoch, made once per seed and shared by all replicas of a pack that use it."""
+    """The draws of one epoch after another, for all seeds of a pack, made where they are used."""
 
-    def __init__(self, n_rows: int, n_columns: int, replica: Replica, hidden_blocks: int, device: torch.device) -> None:
-        self._shape = (n_rows, n_columns)
-        self._architecture = replica.architecture
-        self._blocks = hidden_blocks
-        self._device = device
-        self._made: dict[tuple[str, int], Any] = {}
-        self.epoch = -1
+    def __init__(
+        self, replicas: Sequence[Replica], table: EncodedTable, device: torch.device, graphs: MakeGraph | None = None
+    ) -> None:
+        first = replicas[0]
+        self.seeds = tuple(dict.fromkeys(r.seeds.pretrain for r in replicas))
+        """S distinct seeds, in the order of the draws."""
+        self._architecture = first.architecture
+        # Encoder and decoder have dropped units of their own.
+        self._blocks = first.architecture.depth + (
+            first.architecture.depth if first.protocol.decoder_depth == "encoder" else 1
+        )
+        self._shape = (len(table.train), table.inputs.shape[1])
+        self._is_masked = any(r.hyperparameters.mask_prob > 0 for r in replicas)
+        self._keys = {
+            name: stream_keys([(seed, name) for seed in self.seeds], device)
+            for name in ("order", "dropout", "corruption")
+        }
+        self._epoch = torch.full((), -1, dtype=torch.int64, device=device)
+        self._at = -1
+        self._draw = Replayed(self._draw_all, graphs)
+        self._drawn: Draws
 
-    def start(self, epoch: int) -> None:
-        """Forget the last epoch's draws."""
-        self.epoch = epoch
-        self._made = {}
+    def at(self, epoch: int) -> Draws:
+        """Draws of ``epoch``; stacks that ask for the same epoch share them, and the next epoch's replace them."""
+        if epoch != self._at:
+            self._epoch.fill_(epoch)
+            self._draw()
+            self._at = epoch
+        return self._drawn
 
-    def order(self, index: SeedIndex) -> Tensor:
-        """[S, N] row order of each distinct seed."""
-        return torch.stack([self._once("order", seed) for seed in index.seeds])
-
-    def kept(self, index: SeedIndex) -> Tensor | None:
-        """[S, L, N, H] bool, hidden units kept by dropout, in epoch order; None without dropout."""
-        if self._architecture.dropout == 0:
-            return None
-        drawn = [self._once("kept", seed) for seed in index.seeds]
-        return drawn[0].unsqueeze(0) if len(drawn) == 1 else torch.stack(drawn)
-
-    def masks(self, index: SeedIndex) -> MaskDraws:
-        """Masking draws of each distinct seed, [S, N, F] each."""
-        drawn = [self._once("masks", seed) for seed in index.seeds]
-        return MaskDraws(*(torch.stack(parts) for parts in zip(*drawn, strict=True)))
-
-    def _once(self, kind: str, seed: int) -> Any:
-        if (kind, seed) not in self._made:
-            n_rows, n_columns = self._shape
-            if kind == "order":
-                made: Any = row_order(seed, self.epoch, n_rows).to(self._device)
-            elif kind == "kept":
-                width, drop = self._architecture.width, self._architecture.dropout
-                made = kept_units(seed, self.epoch, self._blocks, n_rows, width, drop).to(self._device)
-            else:
-                drawn = mask_draws(seed, self.epoch, n_rows, n_columns, self._architecture.batch_size)
-                made = MaskDraws(*(part.to(self._device) for part in drawn))
-            self._made[kind, seed] = made
-        return self._made[kind, seed]
+    def _draw_all(self) -> None:
+        n_rows, n_columns = self._shape
+        width, batch_size, drop = self._architecture.width, self._architecture.batch_size, self._architecture.dropout
+        keys, epoch = self._keys, self._epoch
+        kept = kept_units(keys["dropout"], epoch, self._blocks, n_rows, width, drop) if drop else None
+        masks = (
+            mask_draws(keys["corruption"], epoch, n_rows, n_columns, batch_size) if self._is_masked else (None, None)
+        )
+        # Recorded as a graph, these are the graph's own tensors, which every replay fills anew.
+        self._drawn = Draws(row_order(keys["order"], epoch, n_rows), kept, *masks)

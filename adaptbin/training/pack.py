@@ -16,6 +16,9 @@ from adaptbin.data.encode import EncodedTable
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.grouping import stack_key
 from adaptbin.training.checkpoint import load_checkpoint, save_checkpoint
+from adaptbin.training.curves import thinned_curves
+from adaptbin.training.draws import EpochDraws
+from adaptbin.training.graphs import graphs_for
 from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import ProbeScores, probe
 
@@ -91,11 +94,19 @@ def train_pack(
 def stacks_of(
     replicas: Sequence[Replica], table: EncodedTable, device: torch.device | str = "cpu"
 ) -> list[Pretraining]:
-    """The pretrainings of a pack, cut into stacks of a size that suits ``device`` and as even as they can be."""
+    """The pretrainings of a pack, cut into stacks of a size that suits ``device`` and as even as they can be.
+
+    They share their random draws, so they must be run epoch by epoch.
+    """
     target = torch.device(device)
     count = -(-len(replicas) // _stack_size(len(replicas), target))
     bounds = [round(i * len(replicas) / count) for i in range(count + 1)]
-    return [Pretraining(replicas[a:b], table, target) for a, b in zip(bounds[:-1], bounds[1:], strict=True)]
+    graphs = graphs_for(target)
+    draws = EpochDraws(replicas, table, target, graphs)
+    return [
+        Pretraining(replicas[a:b], table, target, draws=draws, graphs=graphs)
+        for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+    ]
 
 
 def _stack_size(replicas: int, device: torch.device) -> int:
@@ -146,12 +157,10 @@ def _pretrain(
             save_checkpoint(checkpoint, ids, state)
 
     epochs = stacks[0].epochs
-    draws = stacks[0].draws()
     while stacks[0].epoch < epochs:
         epoch = stacks[0].epoch
-        draws.start(epoch)
         for stack in stacks:
-            stack.run_epoch(draws)
+            stack.run_epoch()
         now = time.perf_counter()
         # Also every 5 % of the epochs, so that a slow clock or a fast run loses little; never more often than a second.
         due = now - last_saved >= checkpoint_seconds or (
@@ -232,6 +241,6 @@ def _record(
             "triggers": int(history["triggers"][position].sum()),
             "splits": int(history["splits"][position].sum()),
         },
-        "curves": stack.curves(position),
+        "curves": thinned_curves(history, position, stack.epochs if at is None else at),
         "unseen": {name: dict(counts) for name, counts in table.unseen.items()},
     }

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from adaptbin.binning.discretizer import Bins, assign, initial_bins
-from adaptbin.binning.scorer import SortedColumns, candidates, choose_splits, dispersion_gain, split_edges, unit_rows
+from adaptbin.binning.refine import SplitRules, refine
+from adaptbin.binning.scorer import SortedColumns
 from adaptbin.binning.trigger import Plateau, plateau_step
 from adaptbin.config import Replica
 from adaptbin.data.encode import EncodedTable
@@ -20,50 +21,66 @@ from adaptbin.pretext.hord import SLOT_MULTIPLE, HordWeights
 from adaptbin.replicas.optim import ReplicaAdamW, schedule_factor
 from adaptbin.replicas.streams import SeedIndex
 from adaptbin.training.autoencoder import Autoencoder
+from adaptbin.training.curves import HISTORY
 from adaptbin.training.draws import EpochDraws
+from adaptbin.training.graphs import MakeGraph, Replayed
+from adaptbin.training.rows import TrainRows
 
 MAX_GRADIENT_NORM = 100.0
 
-HISTORY = ("loss", "mean_bins", "max_bins", "splits", "triggers")
+STRETCH_STEPS = 64
+"""Steps recorded as one graph: all of an epoch for most tables, and no endless recording for long ones."""
 
 
 class Pretraining:
     """R replicas under training: model, optimiser, bins and plateau memory, advanced one epoch at a time.
 
     The replicas share table, architecture, protocol and budget (``group_replicas``) and may differ in everything else.
+    ``draws`` may be shared by the stacks of a pack (default: draws of their own).  With ``graphs`` the steps are
+    recorded and replayed; what they use must then stay in place, and ``_steps.invalidate`` says when it has not.
     """
 
-    def __init__(self, replicas: Sequence[Replica], table: EncodedTable, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        replicas: Sequence[Replica],
+        table: EncodedTable,
+        device: torch.device | str = "cpu",
+        *,
+        draws: EpochDraws | None = None,
+        graphs: MakeGraph | None = None,
+    ) -> None:
         first = replicas[0]
         self.replicas = tuple(replicas)
         self.device = torch.device(device)
         self.architecture, self.protocol, self.epochs = first.architecture, first.protocol, first.budget.epochs
         points = [r.hyperparameters for r in replicas]
         seeds = [r.seeds.pretrain for r in replicas]
-        self.index = SeedIndex.of(seeds, self.device)
+        self.draws = draws or EpochDraws(replicas, table, self.device, graphs)
+        self.index = SeedIndex.of(seeds, self.device, self.draws.seeds)
 
         def column(name: str, dtype: torch.dtype = torch.float32) -> Tensor:
             return torch.tensor([getattr(p, name) for p in points], dtype=dtype, device=self.device)
 
         self.weights = HordWeights(column("w_sord"), column("w_mse"), column("w_var"))
-        self.patience, self.min_bin = column("patience", torch.int64), column("min_bin", torch.int64)
-        self.t_max = column("t_max", torch.int64)
-        self.delta, self.tau = column("delta", torch.float64), column("tau", torch.float64)
+        self.patience, self.delta = column("patience", torch.int64), column("delta", torch.float64)
+        self.rules = SplitRules(
+            column("min_bin", torch.int64),
+            column("tau", torch.float64),
+            column("t_max", torch.int64),
+            keep_best=self.protocol.bin_cap == "best",
+        )
         self.mask_prob = column("mask_prob")
         self.takes_row = torch.tensor([p.masking == "random" for p in points], device=self.device)
         self.is_masked = any(p.mask_prob > 0 for p in points)
 
-        inputs = table.inputs.index_select(0, table.train).to(self.device)
-        self.inputs = inputs
-        self.values = inputs[:, : table.n_numerical].contiguous()
-        self.codes = inputs[:, table.n_numerical :].t().to(torch.int64).contiguous()
-        self.columns = SortedColumns.of(self.values)
-        self.bins = initial_bins(self.values, [p.t_init for p in points], [p.t_max for p in points])
+        self.rows = TrainRows.of(table, self.device)
+        self.columns = SortedColumns.of(self.rows.values)
+        self.bins = initial_bins(self.rows.values, [p.t_init for p in points], [p.t_max for p in points])
         self.plateau = Plateau.start(len(points), table.n_numerical, self.device)
-        self.targets = self._assign_all()
+        self.targets = self.rows.targets(self.bins.edges)
 
         self.model = Autoencoder(
-            inputs.shape[1],
+            table.inputs.shape[1],
             table.cardinalities,
             table.n_numerical,
             self.architecture,
@@ -77,108 +94,132 @@ class Pretraining:
             [p.weight_decay for p in points],
             max_norm=MAX_GRADIENT_NORM,
         )
-        self.steps_per_epoch = math.ceil(len(inputs) / self.architecture.batch_size)
+        self.steps_per_epoch = math.ceil(len(table.train) / self.architecture.batch_size)
+        self.factors = self._schedule()
+        self.loss = torch.zeros(len(points), dtype=torch.float64, device=self.device)
+        """[R], sum over the steps of the epoch, like the next."""
+        self.feature_loss = torch.zeros(self.bins.n_bins.shape, dtype=torch.float64, device=self.device)
+        """[R, D]."""
+        self._steps = Replayed(self._run_steps, graphs)
         self.epoch = 0
         self.diverged_at: list[int | None] = [None] * len(points)
+        self.alive = torch.ones(len(points), dtype=torch.bool, device=self.device)
         self.history = {name: torch.zeros(len(points), self.epochs, dtype=torch.float64) for name in HISTORY}
         self._fit_heads()
 
     @property
-    def hidden_blocks(self) -> int:
-        """Hidden blocks of encoder and decoder together, each with dropped units of its own."""
-        return self.model.encoder.hidden + self.model.decoder.hidden
+    def captures(self) -> int:
+        """How often the steps were recorded; 0 where they are called directly."""
+        return self._steps.captures
 
-    def draws(self) -> EpochDraws:
-        """A fresh source of draws for this kind of replica; several stacks of one pack may share it."""
-        n_rows, n_columns = self.inputs.shape
-        return EpochDraws(n_rows, n_columns, self.replicas[0], self.hidden_blocks, self.device)
+    def _fit_heads(self, moved: bool = False) -> None:
+        """Make the heads as wide as the widest feature (in whole fours), and tell model and optimiser.
 
-    def _assign_all(self) -> Tensor:
-        """[R, D, N] float32, the target bin of every train value."""
-        replicas, features, _ = self.bins.edges.shape
-        shape = (replicas, features, len(self.values))
-        values = self.values.t().expand(shape).reshape(replicas * features, shape[2])
-        return assign(values, self.bins.edges.flatten(0, 1)).view(shape).to(torch.float32)
-
-    def _fit_heads(self) -> None:
-        """Make the heads as wide as the widest feature (in whole fours), and tell model and optimiser."""
-        widest = self.bins.n_bins.amax(1).tolist() if self.bins.n_bins.numel() else [0] * len(self.replicas)
+        ``moved``: tensors that the steps use have changed place in any case.
+        """
+        self.count = self.bins.n_bins.cpu()
+        widest = self.count.amax(1).tolist() if self.count.numel() else [0] * len(self.replicas)
         own_slots = [-(-bins // SLOT_MULTIPLE) * SLOT_MULTIPLE for bins in widest]
         slots = max(own_slots)
         self.model.reserve(self.model.heads.capacity_for(slots), self._decay_of_past_steps)
-        self.model.set_bins(self.bins.n_bins, slots, self.weights)
+        moved = self.model.set_bins(self.bins.n_bins, slots, self.weights) or moved
+        if not moved and self.device.type != "cpu":
+            return
         # Head rows no feature has reached yet feel weight decay only; mostly that rounds to nothing (1 - 1e-9 is 1).
         decays = any(
             np.float32(1.0 - rate * decay) != 1.0
             for rate, decay in zip(self.optimizer.learning_rate, self.optimizer.weight_decay, strict=True)
         )
         bank, heads = self.model.bank, self.model.heads
+        # Recorded steps must hold while replicas grow within the slots in use: there all update the same rows.
+        updated = own_slots if self.device.type == "cpu" else [slots] * len(own_slots)
         self.optimizer.attach(
-            bank, [bank.values.shape[1] if decays else bank.live_length(heads.rows(own)) for own in own_slots]
+            bank, [bank.values.shape[1] if decays else bank.live_length(heads.rows(own)) for own in updated]
         )
+        if moved:
+            self._steps.invalidate()
 
     def _decay_of_past_steps(self, rows: Tensor) -> None:
         """Apply the weight decay that head rows drawn only now have missed.
 
         One factor per past step and never a power of it: the rounding must not depend on when pack mates grew.
         """
-        rates = [
-            [rate * self._rate_factor(step) * decay for step in range(self.optimizer.step_count)]
-            for rate, decay in zip(self.optimizer.learning_rate, self.optimizer.weight_decay, strict=True)
-        ]
-        factors = 1.0 - torch.tensor(rates, dtype=torch.float64, device=self.device)
-        factors = factors.to(torch.float32)
+        rate, decay = (
+            np.array(numbers)[:, None] for numbers in (self.optimizer.learning_rate, self.optimizer.weight_decay)
+        )
+        schedule = np.array([self._rate_factor(step) for step in range(self.optimizer.step_count)])
+        factors = torch.from_numpy((1.0 - rate * schedule * decay).astype(np.float32))
         if bool((factors == 1.0).all()):
             return
+        factors = factors.to(self.device)
         for step in range(factors.shape[1]):
             rows.mul_(factors[:, step].view(-1, *[1] * (rows.ndim - 1)))
 
     def _rate_factor(self, step: int) -> float:
         return schedule_factor(self.protocol.pretrain_schedule, step, self.epochs * self.steps_per_epoch)
 
+    def _schedule(self) -> Tensor | None:
+        """[all steps] factors of the step size, or None where all are 1: on the device, for a replay to read."""
+        if self.protocol.pretrain_schedule == "constant":
+            return None
+        factors = [self._rate_factor(step) for step in range(self.epochs * self.steps_per_epoch)]
+        # The fused update takes float64 numbers on a CPU and float32 tensors on a GPU.
+        dtype = torch.float64 if self.device.type == "cpu" else torch.float32
+        return torch.tensor(factors, dtype=dtype, device=self.device)
+
     # ---------------------------------------------------------------------------------------------------- one epoch
 
-    def run_epoch(self, draws: EpochDraws) -> None:
+    def run_epoch(self) -> None:
         """Train one epoch, then let plateaued features refine their bins."""
-        n_rows = len(self.inputs)
-        batch_size = self.architecture.batch_size
-        order = draws.order(self.index)
-        kept = draws.kept(self.index)
-        inputs, codes, targets = self._epoch_rows(order, draws)
-        total = torch.zeros(len(self.replicas), dtype=torch.float64, device=self.device)
-        per_feature = torch.zeros(self.bins.n_bins.shape, dtype=torch.float64, device=self.device)
-        for start in range(0, n_rows, batch_size):
+        n_rows, steps, batch_size = len(self.rows.inputs), self.steps_per_epoch, self.architecture.batch_size
+        draws = self.draws.at(self.epoch)
+        self.loss.zero_()
+        self.feature_loss.zero_()
+        for first in range(0, steps, STRETCH_STEPS):
+            last = min(first + STRETCH_STEPS, steps)
+            done = self.epoch * steps
+            factors = None if self.factors is None else self.factors[done + first : done + last]
+            self._steps(factors, *draws.stretch(first * batch_size, min(last * batch_size, n_rows)))
+        # A replayed step counts on the device only.
+        self.optimizer.step_count = (self.epoch + 1) * steps
+        self._end_epoch(self.loss / steps, self.feature_loss / steps)
+
+    def _run_steps(
+        self, factors: Tensor | None, order: Tensor, kept: Tensor | None, uniform: Tensor | None, source: Tensor | None
+    ) -> None:
+        """Train on a stretch of the epoch, adding to the epoch's losses.  On a GPU this is what is recorded.
+
+        factors [steps of the stretch] scale the step size (None: 1); the others are the stretch's :class:`Draws`.
+        """
+        n_rows, batch_size = order.shape[1], self.architecture.batch_size
+        inputs, codes, targets = self._gather(order, uniform, source)
+        rates: Sequence[float | Tensor] = [1.0] * -(-n_rows // batch_size)
+        if factors is not None:
+            rates = factors.tolist() if self.device.type == "cpu" else factors.unbind()
+        for i, start in enumerate(range(0, n_rows, batch_size)):
             rows = slice(start, min(start + batch_size, n_rows))
             units = None if kept is None else self._kept_rows(kept, rows)
             loss, feature_loss = self.model.gradients_(inputs[:, rows], units, codes[..., rows], targets[..., rows])
-            self.optimizer.step(self._rate_factor(self.optimizer.step_count))
-            total += loss
-            per_feature += feature_loss
-        self._end_epoch(total / self.steps_per_epoch, per_feature / self.steps_per_epoch)
+            self.optimizer.step(rates[i])
+            self.loss += loss
+            self.feature_loss += feature_loss
 
-    def _epoch_rows(self, order: Tensor, draws: EpochDraws) -> tuple[Tensor, Tensor, Tensor]:
-        """Inputs [R, N, F] (corrupted), codes [R, C, N] and target bins [R, D, N] in the order of the epoch."""
+    def _gather(self, order: Tensor, uniform: Tensor | None, source: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Rows of a stretch in its order: inputs [R, n, F] (corrupted), codes [R, C, n], target bins [R, D, n]."""
         replicas, index = len(self.replicas), self.index
-        inputs = index.spread(self.inputs[order])
-        if self.is_masked:
-            uniform, source = (index.spread(part) for part in draws.masks(index))
-            inputs = corrupt(inputs, uniform, source, self.mask_prob, self.takes_row)
-        codes = index.spread(self.codes[:, order].transpose(0, 1))
-        rows = index.spread(order)[:, None, :].expand(*self.targets.shape[:2], -1)
-        return inputs.expand(replicas, -1, -1), codes.expand(replicas, -1, -1), self.targets.gather(2, rows)
+        rows = index.spread(order)
+        inputs, codes = self.rows.gather(rows)
+        if self.is_masked and uniform is not None and source is not None:
+            inputs = corrupt(inputs, index.spread(uniform), index.spread(source), self.mask_prob, self.takes_row)
+        targets = self.targets.gather(2, rows.unsqueeze(1).expand(*self.targets.shape[:2], -1))
+        return inputs.expand(replicas, -1, -1), codes.expand(replicas, -1, -1), targets
 
     def _kept_rows(self, kept: Tensor, rows: slice) -> list[Tensor]:
         """Per hidden block [R or 1, B, H] bool."""
         return [self.index.spread(kept[:, block, rows]) for block in range(kept.shape[1])]
 
     def _end_epoch(self, loss: Tensor, per_feature: Tensor) -> None:
-        finite = torch.isfinite(loss).cpu()
-        fresh = [r for r, ok in enumerate(finite.tolist()) if not ok and self.diverged_at[r] is None]
-        if fresh:
-            for r in fresh:
-                self.diverged_at[r] = self.epoch
-            self.optimizer.freeze(fresh)
-        alive = torch.tensor([at is None for at in self.diverged_at], device=self.device)
+        self.alive &= torch.isfinite(loss)
         metric = per_feature
         # DIFF[paper->released] paper: a "normalized weighted sum", of which this may be one reading.  Released code and
         # default here: L_num as it is.  Switch: `plateau_scale`.
@@ -189,50 +230,49 @@ class Pretraining:
             metric,
             patience=self.patience,
             delta=self.delta,
-            growable=(self.bins.n_bins < self.t_max[:, None]) & alive[:, None],
+            growable=(self.bins.n_bins < self.rules.t_max[:, None]) & self.alive[:, None],
         )
-        splits = self._refine(fired)
-        count = self.bins.n_bins.to(torch.float64)
+        # The one time an epoch waits for its device, unless something fired.
+        mean_loss, triggers = torch.stack([loss, fired.sum(1, dtype=torch.float64)]).cpu()
+        self._freeze_diverged(torch.isfinite(mean_loss).tolist())
+        splits = self._refine(fired).cpu() if bool(triggers.any()) else torch.zeros_like(triggers)
+        count = self.count.to(torch.float64)
         for name, values in (
-            ("loss", loss),
+            ("loss", mean_loss),
             ("mean_bins", count.mean(1) if count.shape[1] else count.sum(1)),
             ("max_bins", count.amax(1) if count.shape[1] else count.sum(1)),
             ("splits", splits),
-            ("triggers", fired.sum(1)),
+            ("triggers", triggers),
         ):
-            self.history[name][:, self.epoch] = values.to("cpu", torch.float64)
+            self.history[name][:, self.epoch] = values
         self.epoch += 1
+
+    def _freeze_diverged(self, finite: Sequence[bool]) -> None:
+        fresh = [r for r, ok in enumerate(finite) if not ok and self.diverged_at[r] is None]
+        if not fresh:
+            return
+        for r in fresh:
+            self.diverged_at[r] = self.epoch
+        self.optimizer.freeze(fresh)
+        self._steps.invalidate()
 
     def _refine(self, fired: Tensor) -> Tensor:
         """Split the bins of fired features where DIGS says so; fired [R, D] -> splits made per replica [R]."""
         made = torch.zeros(len(self.replicas), dtype=torch.int64, device=self.device)
-        replica, feature = torch.nonzero(fired, as_tuple=True)
-        if not len(replica):
-            return made
-        found = candidates(self.columns, self.bins.edges[replica, feature], feature, self.min_bin[replica])
-        able = found.eligible.any(1).nonzero().squeeze(1)
-        if not len(able):
-            return made
-        found = type(found)(*(part[able] for part in found))
-        replica, feature = replica[able], feature[able]
-        members, source = torch.unique(replica, return_inverse=True)
-        units = unit_rows(self.model.encoder.evaluate(self.inputs.unsqueeze(0), members))
-        split = choose_splits(
-            found.gain,
-            dispersion_gain(self.columns, found, feature, units, source),
-            found.eligible,
-            tau=self.tau[replica],
-            count=self.bins.n_bins[replica, feature],
-            t_max=self.t_max[replica],
-            keep_best=self.protocol.bin_cap == "best",
+        found = refine(
+            fired,
+            self.bins,
+            self.columns,
+            self.rules,
+            lambda members: self.model.encoder.evaluate(self.rows.inputs.unsqueeze(0), members),
         )
-        added = split.sum(1)
-        if not bool(added.any()):
+        if found is None:
             return made
-        edges = split_edges(self.bins.edges[replica, feature], found.median, split)
+        replica, feature, edges, added = found
+        # In place: the recorded steps read the targets.
         self.bins.edges[replica, feature] = edges
         self.bins.n_bins[replica, feature] += added
-        self.targets[replica, feature] = assign(self.values.t()[feature], edges).to(torch.float32)
+        self.targets[replica, feature] = assign(self.rows.values.t()[feature], edges).to(torch.float32)
         self._fit_heads()
         return made.index_add_(0, replica, added)
 
@@ -266,6 +306,7 @@ class Pretraining:
         self.optimizer.step_count = int(state["step_count"])
         self.diverged_at = list(state["diverged_at"])
         self.optimizer.alive = [at is None for at in self.diverged_at]
+        self.alive = torch.tensor(self.optimizer.alive, device=self.device)
         self.model.reserve(int(state["capacity"]))
         values, _, first, second = self.model.bank.buffers()
         for target, name in ((values, "values"), (first, "first_moments"), (second, "second_moments")):
@@ -273,18 +314,5 @@ class Pretraining:
         self.bins = Bins(state["edges"].to(self.device), state["count"].to(self.device))
         self.plateau = Plateau(state["best"].to(self.device), state["stale"].to(self.device))
         self.history = {name: state["history"][name].clone() for name in HISTORY}
-        self.targets = self._assign_all()
-        self._fit_heads()
-
-    def curves(self, replica: int, points: int = 200) -> dict[str, list[float]]:
-        """Curves of one replica, thinned to at most ``points`` epochs; splits are summed over the epochs between."""
-        end = self.epoch if self.diverged_at[replica] is None else int(self.diverged_at[replica] or 0)
-        stride = max(1, math.ceil(end / points))
-        shown = np.arange(end - 1, -1, -stride)[::-1]
-        history = {name: values[replica, :end].numpy() for name, values in self.history.items()}
-        splits = np.diff(np.concatenate([[0.0], history["splits"].cumsum()[shown]]))
-        return {
-            "epoch": [int(e) for e in shown],
-            **{name: history[name][shown].tolist() for name in ("loss", "mean_bins", "max_bins")},
-            "splits": splits.tolist(),
-        }
+        self.targets = self.rows.targets(self.bins.edges)
+        self._fit_heads(moved=True)

@@ -17,8 +17,9 @@ from adaptbin.data.encode import EncodedTable
 from adaptbin.metrics import evaluate_many, get_metric, metrics_of, primary_metric
 from adaptbin.replicas.optim import ReplicaAdamW, schedule_factor
 from adaptbin.replicas.parameters import ParameterBank
+from adaptbin.replicas.philox import stream_keys
 from adaptbin.replicas.selection import batched_metric, bootstrap_se
-from adaptbin.replicas.streams import stream
+from adaptbin.replicas.streams import row_order, stream
 from adaptbin.tasks import Task
 
 LEARNING_RATE = 1e-2
@@ -57,15 +58,13 @@ def probe(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable) 
     trained = _train(embeddings, replicas, table)
     budget = replicas[0].budget
     outputs = {
-        part: _outputs(embeddings[:, rows.to(embeddings.device)], trained.weight, trained.bias, trained.targets)
+        part: _outputs(embeddings[:, rows.to(embeddings.device)], trained.weight, trained.bias, trained.targets).cpu()
         for part, rows in (("val", table.val), ("test", table.test))
     }
     best_epochs = trained.best_epoch.cpu().tolist()
     levels = table.card.levels
-    usable = [
-        all(best_epochs[m] >= 0 and bool(torch.isfinite(outputs["test"][m]).all()) for m in _of(r, budget.probes))
-        for r in range(len(replicas))
-    ]
+    finite = torch.isfinite(outputs["test"]).flatten(1).all(1).tolist()
+    usable = [all(best_epochs[m] >= 0 and finite[m] for m in _of(r, budget.probes)) for r in range(len(replicas))]
     errors = _bootstrap(outputs["test"], replicas, table, usable)
     found: list[ProbeScores] = []
     for r in range(len(replicas)):
@@ -73,9 +72,7 @@ def probe(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable) 
         probes: list[dict[str, object]] = []
         if usable[r]:
             val, test = (
-                evaluate_many(
-                    table.card.task, outputs[part][members.start : members.stop].cpu(), table.target[rows], levels
-                )
+                evaluate_many(table.card.task, outputs[part][members.start : members.stop], table.target[rows], levels)
                 for part, rows in (("val", table.val), ("test", table.test))
             )
             probes = [
@@ -131,10 +128,10 @@ def _train(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable)
     best = torch.full((len(streams),), -torch.inf, dtype=torch.float64, device=device)
     best_epoch = torch.full((len(streams),), -1, dtype=torch.int64, device=device)
     best_weight, best_bias = weight.clone(), bias.clone()
+    order_keys = stream_keys([(seed, "probe", p, "order") for seed, p in distinct], device)
     for epoch in range(budget.probe_epochs):
-        order = torch.stack(
-            [torch.randperm(n_rows, generator=stream(seed, "probe", p, "order", epoch)) for seed, p in distinct]
-        ).to(device)[which]
+        # A filled tensor, unlike a copied one, does not wait for the device; nor does anything else in this loop.
+        order = row_order(order_keys, torch.full((), epoch, device=device), n_rows).index_select(0, which)
         for start in range(0, n_rows, batch_size):
             rows = order[:, start : start + batch_size]
             z = flat.index_select(0, (rows + owner[:, None]).flatten()).view(*rows.shape, width)
@@ -195,7 +192,7 @@ def _bootstrap(
 ) -> list[dict[str, float]]:
     """Standard error over test rows of each usable replica's mean score; resamples are the table's, not the seed's."""
     names = metrics_of(table.card.task)
-    per_replica = outputs.view(len(replicas), -1, *outputs.shape[1:]).cpu()
+    per_replica = outputs.view(len(replicas), -1, *outputs.shape[1:])
     errors: list[dict[str, float]] = []
     for r, ok in enumerate(usable):
         if not ok:

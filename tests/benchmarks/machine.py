@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import os
 import platform
 import re
@@ -11,11 +10,12 @@ import time
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+
+from adaptbin import native
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,25 +24,16 @@ BATCHES = (1, 4, 7, 16)
 FLAGS = ("avx2", "fma", "avx512f", "avx512_bf16", "amx_tile", "neon", "asimd")
 
 
-def native() -> Any:
-    """The package of compiled CPU kernels, or None where this checkout has none."""
-    return importlib.import_module("adaptbin.native") if (ROOT / "adaptbin" / "native").is_dir() else None
-
-
-def instruction_set() -> str | None:
-    """Which instructions the compiled kernels use; None where training goes without them."""
-    return getattr(native(), "instruction_set", lambda: None)()
-
-
 def products() -> dict[str, Callable[[Tensor, Tensor, Tensor], object]]:
     """Ways to compute out [P, M, N] = a [P, M, K] @ b [P, K, N] that the rate is the best of."""
     found: dict[str, Callable[[Tensor, Tensor, Tensor], object]] = {
         "torch.bmm": lambda a, b, out: torch.bmm(a, b, out=out)
     }
-    linear = getattr(native(), "linear_forward", None)
-    if linear is not None and instruction_set() is not None:
+    if native.instruction_set() is not None:
         bias = torch.zeros(max(BATCHES), 1, SIDE)
-        found["compiled kernel"] = lambda a, b, out: linear(a, b, bias[: len(a)], 1.0, hidden=False, kept=None, out=out)
+        found["compiled kernel"] = lambda a, b, out: native.linear_forward(
+            a, b, bias[: len(a)], 1.0, hidden=False, kept=None, out=out
+        )
     return found
 
 
@@ -85,7 +76,7 @@ def description() -> dict[str, str]:
         "versions": f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}, "
         f"{platform.system()}",
         "threads": "one per process (OMP_NUM_THREADS=1)",
-        "compiled kernels": instruction_set() or "none",
+        "compiled kernels": native.instruction_set() or "none",
     }
 
 

@@ -85,12 +85,10 @@ class Stacked:
     def __init__(self, job: Job) -> None:
         pack = replicas(job.shape, job.replicas, job.warm_up + job.epochs, job.changes)
         self.stacks: list[Pretraining] = stacks_of(pack, shape(job.shape, job.repeat).table)
-        self.draws = self.stacks[0].draws()
 
     def run_epoch(self) -> None:
-        self.draws.start(self.stacks[0].epoch)
         for stack in self.stacks:
-            stack.run_epoch(self.draws)
+            stack.run_epoch()
 
     def bins(self) -> torch.Tensor:
         """[R, D] live bins."""
@@ -101,7 +99,6 @@ class Plain:
     """The plain loop."""
 
     stacks: Sequence[Pretraining] = ()
-    draws = None
 
     def __init__(self, job: Job) -> None:
         (replica,) = replicas(job.shape, 1, job.epochs, job.changes)
@@ -123,7 +120,7 @@ def run_job(job: Job, ready: Callable[[], None] = lambda: None) -> Measurement:
         subject.run_epoch()
     levels = sum(what.table.cardinalities)
     cpu = wall = flops = mean_bins = third = 0.0
-    with PhaseTimers(subject.stacks, subject.draws) if job.phases else nullcontext() as timers:
+    with PhaseTimers(subject.stacks) if job.phases else nullcontext() as timers:
         for epoch in range(job.epochs):
             bins = subject.bins()
             flops += what.flops_per_epoch(levels + float(bins.sum(1).mean())) / job.epochs

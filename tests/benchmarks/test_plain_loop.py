@@ -56,8 +56,8 @@ def test_loss_and_gradients_are_ours(t_init: int, cardinalities: tuple[int, ...]
     rows = slice(0, 50)
     total, features = plain.loss(plain.x[rows], plain.codes[rows], plain.bins[rows])
     total.backward()
-    codes, targets = run.codes[None, :, rows], run.targets[:, :, rows]
-    loss, feature_loss = run.model.gradients_(run.inputs[None, rows], None, codes, targets.contiguous())
+    codes, targets = run.rows.codes[None, :, rows], run.targets[:, :, rows]
+    loss, feature_loss = run.model.gradients_(run.rows.inputs[None, rows], None, codes, targets.contiguous())
 
     torch.testing.assert_close(total.detach(), loss[0].to(total.dtype), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(torch.stack(features).detach(), feature_loss[0], rtol=1e-5, atol=1e-6)

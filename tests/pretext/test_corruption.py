@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptbin.pretext.corruption import corrupt
+from adaptbin.replicas.philox import stream_keys
 from adaptbin.replicas.streams import MaskDraws, SeedIndex, mask_draws
 from tests.reference import corruption as twin
 from tests.strategies import seeds
@@ -16,8 +17,8 @@ KINDS = [("none", 0.0), ("constant", 0.3), ("random", 0.3), ("random", 0.9), ("c
 
 def stacked_draws(pack_seeds: tuple[int, ...], n_rows: int, n_columns: int, batch_size: int) -> MaskDraws:
     """[S, N, F] each, as pretraining makes them."""
-    drawn = [mask_draws(seed, 4, n_rows, n_columns, batch_size) for seed in pack_seeds]
-    return MaskDraws(*(torch.stack(parts) for parts in zip(*drawn, strict=True)))
+    keys = stream_keys([(seed, "corruption") for seed in pack_seeds])
+    return mask_draws(keys, torch.tensor(4), n_rows, n_columns, batch_size)
 
 
 @settings(deadline=None)

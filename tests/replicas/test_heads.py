@@ -166,10 +166,8 @@ def train(replicas: list[Replica], table: EncodedTable, capacity: int = 0) -> Pr
     run = Pretraining(replicas, table)
     run.model.reserve(capacity)
     run._fit_heads()
-    draws = run.draws()
-    for epoch in range(run.epochs):
-        draws.start(epoch)
-        run.run_epoch(draws)
+    for _ in range(run.epochs):
+        run.run_epoch()
     return run
 
 

@@ -9,11 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica
-from adaptbin.replicas.streams import SeedIndex
-from adaptbin.training.draws import EpochDraws
+from adaptbin.training.draws import Draws, EpochDraws
 from adaptbin.training.pretrain import Pretraining
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -65,16 +63,15 @@ def load_trace(name: str) -> Trace:
 class TraceDraws(EpochDraws):
     """Batch orders of the trace for one seed, our own streams for the others."""
 
-    def __init__(self, run: Pretraining, trace: Trace, seed: int) -> None:
-        super().__init__(*run.inputs.shape, run.replicas[0], run.hidden_blocks, run.device)
+    def __init__(self, replicas: list[Replica], trace: Trace, seed: int) -> None:
+        super().__init__(replicas, trace.table, torch.device("cpu"))
         self._trace, self._seed = trace, seed
 
-    def order(self, index: SeedIndex) -> Tensor:
-        rows = super().order(index)
-        if self._seed in index.seeds:
-            given = self._trace.arrays["batch_order"][self.epoch].astype(np.int64)
-            rows[index.seeds.index(self._seed)] = torch.from_numpy(given)
-        return rows
+    def at(self, epoch: int) -> Draws:
+        drawn = super().at(epoch)
+        given = self._trace.arrays["batch_order"][epoch].astype(np.int64)
+        drawn.order[self.seeds.index(self._seed)] = torch.from_numpy(given)
+        return drawn
 
 
 def set_weights(run: Pretraining, r: int, trace: Trace) -> None:
@@ -100,12 +97,10 @@ def set_weights(run: Pretraining, r: int, trace: Trace) -> None:
 
 def run_trace(trace: Trace, replicas: list[Replica], seed: int, position: int) -> tuple[Pretraining, np.ndarray]:
     """Train a pack in which replica ``position`` is the trace's; -> the run and its bins after every epoch [60, D]."""
-    run = Pretraining(replicas, trace.table)
+    run = Pretraining(replicas, trace.table, draws=TraceDraws(replicas, trace, seed))
     set_weights(run, position, trace)
-    draws = TraceDraws(run, trace, seed)
     bins = []
-    for epoch in range(60):
-        draws.start(epoch)
-        run.run_epoch(draws)
+    for _ in range(60):
+        run.run_epoch()
         bins.append(run.bins.n_bins[position].numpy().copy())
     return run, np.stack(bins)

@@ -13,7 +13,8 @@ from torch import Tensor
 from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica, SeedsVary
 from adaptbin.data import EncodedTable
 from adaptbin.metrics import evaluate, get_metric, metrics_of, primary_metric
-from adaptbin.replicas.streams import stream
+from adaptbin.replicas.philox import stream_keys
+from adaptbin.replicas.streams import row_order, stream
 from adaptbin.tasks import Task
 from adaptbin.training.probe import INIT_SD, LEARNING_RATE, ProbeScores, _train, probe
 from tests.reference import probe as twin
@@ -59,7 +60,8 @@ def expected_probe(z: Tensor, replica: Replica, table: EncodedTable, p: int) -> 
     n_outputs, n_rows, epochs = task.n_outputs(table.n_classes), len(train), replica.budget.probe_epochs
     start = torch.randn(WIDTH, n_outputs, generator=stream(seed, "probe", p, "init")) * INIT_SD
     head = {"weight": start.t().double().numpy(), "bias": np.zeros(n_outputs)}
-    orders = [torch.randperm(n_rows, generator=stream(seed, "probe", p, "order", epoch)) for epoch in range(epochs)]
+    keys = stream_keys([(seed, "probe", p, "order")])
+    orders = [row_order(keys, torch.tensor(epoch), n_rows)[0] for epoch in range(epochs)]
     target = table.target[train].numpy()
     if task is Task.REGRESSION:
         target = (target - table.target_mean) / table.target_sd

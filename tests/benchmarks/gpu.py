@@ -1,0 +1,345 @@
+"""Packs on a GPU: first that it computes the right thing, then how fast and in how much memory.
+
+    python -m tests.benchmarks.gpu [--device cuda] [--seconds 220]
+
+Needs torch, numpy, pandas and scikit-learn, and no data file: the eol rows come from tests/golden.  Every section is
+printed when it is done, so a run that is cut off has still said something; the real job of 210 replicas comes last and
+takes the time that is left.  ``--device cpu --seconds 20`` runs the same code small.  Exit code 1 when a check fails,
+2 without the device.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import gc
+import itertools
+import platform
+import sys
+import time
+import traceback
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import torch
+
+from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica
+from adaptbin.data.registry import get_card
+from adaptbin.replicas.philox import stream_keys
+from adaptbin.replicas.streams import kept_units, mask_draws, row_order
+from adaptbin.training.graphs import graphs_for
+from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.probe import probe
+from tests.training.golden_trace import load_trace
+from tests.training.tables import small_table
+
+LATE_BINS = 20
+"""Bins per feature when speed is measured: about what eol has late in training, where most epochs are spent."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything is run."""
+
+    packs: tuple[int, ...] = (10, 21, 42, 105, 210)
+    job: int = 210
+    job_epochs: int = 1000
+    esr_packs: tuple[int, ...] = (10, 42)
+    esr_rows: int = 7360
+    esr_columns: int = 178
+    esr_width: int = 512
+    probed: int = 210
+    cell_seconds: float = 2.0
+    """Measuring time of one pack in one mode."""
+
+
+SMALL = Scale((2, 3), 4, 3, (2,), 300, 20, 32, 2, 0.1)
+
+
+class Bench:
+    """Device, clock and outcome of one run."""
+
+    def __init__(self, device: torch.device, seconds: float, scale: Scale) -> None:
+        self.device, self.scale = device, scale
+        self.deadline = time.perf_counter() + seconds
+        self.failed: list[str] = []
+
+    def left(self) -> float:
+        """Seconds until the limit."""
+        return self.deadline - time.perf_counter()
+
+    def check(self, name: str, holds: bool, detail: str = "") -> None:
+        """Say whether a check holds, and remember if not."""
+        say(f"{'ok    ' if holds else 'FAILED'} {name}{': ' + detail if detail else ''}")
+        if not holds:
+            self.failed.append(name)
+
+    def attempt(self, name: str, work: Callable[[], None]) -> None:
+        """Do ``work``; an error is said, counts as failed, and the rest goes on."""
+        try:
+            work()
+        except torch.OutOfMemoryError as error:
+            say(f"{name}: {str(error).splitlines()[0]}")
+        except Exception:
+            say(f"FAILED {name}:\n{traceback.format_exc()}")
+            self.failed.append(name)
+
+    def wait(self) -> None:
+        """Until the device has done everything."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def clear(self) -> None:
+        """Give memory back and forget its peak."""
+        gc.collect()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak(self) -> str:
+        """Most memory taken from the device since :meth:`clear`, those of recorded graphs included."""
+        return f"{torch.cuda.max_memory_reserved(self.device) / 2**30:.2f} GiB" if self.device.type == "cuda" else "-"
+
+    def time_epochs(self, run: Pretraining, seconds: float) -> tuple[float, int]:
+        """Milliseconds per epoch, and the epochs timed, after three that set up and record."""
+        for _ in range(3):
+            run.run_epoch()
+        self.wait()
+        started = time.perf_counter()
+        epochs = 0
+        while epochs == 0 or (time.perf_counter() - started < seconds and run.epoch < run.epochs):
+            run.run_epoch()
+            epochs += 1
+        self.wait()
+        return 1000 * (time.perf_counter() - started) / epochs, epochs
+
+
+def say(text: str = "") -> None:
+    """Print at once."""
+    print(text, flush=True)
+
+
+def replicas_of(dataset: str, n: int, architecture: Architecture, *, epochs: int = 1000, **point: Any) -> list[Replica]:
+    """The first ``n`` of 21 points x 10 seeds."""
+    points: list[dict[str, Any]] = [{"tau": 1e-4 * 1.25**i} for i in range(21)]
+    return [
+        Replica(
+            dataset=dataset,
+            fingerprint="benchmark",
+            architecture=architecture,
+            hyperparameters=Hyperparameters(**(changes | point)),
+            seed=seed,
+            protocol=Protocol(),
+            budget=Budget(epochs=epochs, probe_epochs=10, probes=5),
+        )
+        for changes, seed in itertools.islice(itertools.product(points, range(10)), n)
+    ]
+
+
+def about(bench: Bench) -> None:
+    """What this runs on."""
+    say(f"torch {torch.__version__}, numpy {np.__version__}, python {platform.python_version()}")
+    if bench.device.type == "cuda":
+        found = torch.cuda.get_device_properties(bench.device)
+        say(f"{found.name}, {found.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}")
+    else:
+        say(f"{bench.device} on {platform.machine()}: a test of this script, its times mean nothing")
+
+
+def check_draws(bench: Bench) -> None:
+    """The device's draws are the CPU's, word for word."""
+    keys, epoch = stream_keys([(seed, "x") for seed in range(3)]), torch.tensor(17)
+    at = (keys.to(bench.device), epoch.to(bench.device))
+    for name, here, there in (
+        ("row order", row_order(keys, epoch, 5001), row_order(*at, 5001)),
+        ("dropout", kept_units(keys, epoch, 3, 1351, 127, 0.1), kept_units(*at, 3, 1351, 127, 0.1)),
+        ("masking", *(torch.cat([d.uniform, d.source.float()], 2) for d in _masks(keys, epoch, *at))),
+    ):
+        bench.check(f"draws of the device are the CPU's, {name}", torch.equal(here, there.cpu()))
+
+
+def _masks(*at: torch.Tensor) -> list[Any]:
+    keys, epoch, device_keys, device_epoch = at
+    return [mask_draws(k, e, 1351, 14, 128) for k, e in ((keys, epoch), (device_keys, device_epoch))]
+
+
+def _mixed_pack(epochs: int) -> tuple[list[Replica], Any]:
+    """Four replicas that split, mask and differ in step size, and their table."""
+    table = small_table(n_rows=402, n_numerical=6)
+    quick = {"patience": 2, "delta": 0.01, "tau": 1e-6, "min_bin": 8}
+    points: list[dict[str, Any]] = [
+        {},
+        {"masking": "random", "mask_prob": 0.3},
+        {"masking": "constant", "mask_prob": 0.2, "learning_rate": 1e-3},
+        {"t_init": 10, "weight_decay": 0.1},
+    ]
+    architecture = Architecture(width=32, depth=2, batch_size=64)
+    return [replicas_of("eol", 1, architecture, epochs=epochs, **(quick | point))[0] for point in points], table
+
+
+def check_numbers(bench: Bench) -> None:
+    """A small pack on the CPU and on the device: losses agree to rounding, bins nearly always."""
+    replicas, table = _mixed_pack(8)
+    here, there = Pretraining(replicas, table), Pretraining(replicas, table, bench.device)
+    for _ in range(8):
+        here.run_epoch()
+        there.run_epoch()
+    # A split is a threshold: where rounding moved one, the losses that follow say nothing.
+    same = (here.count == there.count).all(1)
+    ours, theirs = here.history["loss"][same], there.history["loss"][same]
+    apart = float(((ours - theirs).abs() / ours.abs()).max()) if bool(same.any()) else float("inf")
+    bench.check(
+        "8 epochs of the device are the CPU's",
+        apart < 1e-3 and 2 * int(same.sum()) >= len(same),
+        f"{int(same.sum())} of {len(same)} replicas have the same bins, their losses differ by {apart:.1e} at most",
+    )
+
+
+def check_replay(bench: Bench) -> None:
+    """Replaying recorded graphs gives the bits of launching every kernel."""
+    replicas, table = _mixed_pack(24)
+    eager = Pretraining(replicas, table, bench.device)
+    replayed = Pretraining(replicas, table, bench.device, graphs=graphs_for(bench.device))
+    for _ in range(24):
+        eager.run_epoch()
+        replayed.run_epoch()
+    pairs = [
+        *zip(eager.model.bank.buffers(), replayed.model.bank.buffers(), strict=True),
+        (eager.bins.edges, replayed.bins.edges),
+        (eager.history["loss"], replayed.history["loss"]),
+    ]
+    equal = all(a.shape == b.shape and torch.equal(a, b) for a, b in pairs)
+    bench.check("24 epochs replayed are those launched, bit for bit", equal, f"{replayed.captures} captures of steps")
+
+
+def speed(bench: Bench) -> None:
+    """The eol table: packs of several sizes, eager against captured."""
+    table, architecture = load_trace("eol").table, get_card("eol").architecture
+    if bench.scale is SMALL:
+        architecture = Architecture(width=16, depth=2, batch_size=128)
+    say(f"\neol ({len(table.train)} rows, {architecture}), {LATE_BINS} bins from the start")
+    say("replicas  mode      ms/epoch  ms/replica-step  captures  peak memory  1000 epochs")
+
+    def cell(n: int, captured: bool) -> None:
+        graphs = graphs_for(bench.device) if captured else None
+        replicas = replicas_of("eol", n, architecture, t_init=LATE_BINS)
+        run = Pretraining(replicas, table, bench.device, graphs=graphs)
+        per_epoch, _ = bench.time_epochs(run, bench.scale.cell_seconds)
+        say(
+            f"{n:8d}  {'captured' if captured else 'eager':8s}  {per_epoch:8.2f}"
+            f"  {per_epoch / n / run.steps_per_epoch:15.5f}  {run.captures:8d}  {bench.peak():>11s}  {per_epoch:8.1f} s"
+        )
+
+    for n, captured in itertools.product(bench.scale.packs, (False, True)):
+        if bench.left() < 4 * bench.scale.cell_seconds:
+            say("(out of time)")
+            return
+        bench.clear()
+        bench.attempt(f"speed of {n} replicas", functools.partial(cell, n, captured))
+
+
+def wide(bench: Bench) -> None:
+    """An esr-like shape: many columns, wide layers."""
+    scale = bench.scale
+    architecture = Architecture(width=scale.esr_width, depth=get_card("esr").architecture.depth, batch_size=128)
+    values = np.random.default_rng(0).normal(size=(scale.esr_rows, scale.esr_columns)).astype(np.float32)
+    rows = torch.arange(scale.esr_rows)
+    table: Any = SimpleNamespace(
+        inputs=torch.from_numpy(values), train=rows, n_numerical=scale.esr_columns, cardinalities=()
+    )
+    say(f"\nesr-like ({scale.esr_rows} rows, {scale.esr_columns} columns, {architecture})")
+
+    def cell(n: int) -> None:
+        replicas = replicas_of("esr", n, architecture, epochs=20)
+        run = Pretraining(replicas, table, bench.device, graphs=graphs_for(bench.device))
+        per_epoch, epochs = bench.time_epochs(run, bench.scale.cell_seconds)
+        say(
+            f"{n:8d} replicas: {per_epoch:.1f} ms/epoch over {epochs} epochs, "
+            f"{per_epoch / n / run.steps_per_epoch:.5f} ms/replica-step, {run.captures} captures, peak {bench.peak()}"
+        )
+
+    for n in scale.esr_packs:
+        if bench.left() < 10 * scale.cell_seconds:
+            say("(out of time)")
+            return
+        bench.clear()
+        bench.attempt(f"esr-like, {n} replicas", functools.partial(cell, n))
+
+
+def probes(bench: Bench) -> None:
+    """Five probes of ten epochs for every replica of an eol-sized pack."""
+    bench.clear()
+    table = small_table(n_rows=2111, n_numerical=14)
+    replicas = replicas_of("eol", bench.scale.probed, Architecture(width=128, depth=2, batch_size=128))
+    embeddings = torch.randn(len(replicas), len(table.inputs), 128, generator=torch.Generator().manual_seed(0)).to(
+        bench.device
+    )
+    bench.wait()
+    started = time.perf_counter()
+    probe(embeddings, replicas, table)
+    say(
+        f"\nprobes: {len(replicas)} replicas x 5 probes x 10 epochs with scores and bootstrap "
+        f"in {time.perf_counter() - started:.2f} s, peak {bench.peak()}"
+    )
+
+
+def job(bench: Bench) -> None:
+    """The real thing from two bins on, as far as the time goes."""
+    if bench.left() < 5 * bench.scale.cell_seconds:
+        say("(out of time)")
+        return
+    bench.clear()
+    table, architecture = load_trace("eol").table, get_card("eol").architecture
+    if bench.scale is SMALL:
+        architecture = Architecture(width=16, depth=2, batch_size=128)
+    started = time.perf_counter()
+    replicas = replicas_of("eol", bench.scale.job, architecture, epochs=bench.scale.job_epochs)
+    run = Pretraining(replicas, table, bench.device, graphs=graphs_for(bench.device))
+    say(f"\njob: {len(replicas)} replicas of eol x {run.epochs} epochs, {bench.left():.0f} s left")
+    told = started
+    while run.epoch < run.epochs and bench.left() > 2:
+        run.run_epoch()
+        if time.perf_counter() - told > 15:
+            told = time.perf_counter()
+            say(f"  epoch {run.epoch}: {told - started:.1f} s, heads of {run.model.heads.slots} slots")
+    spent = time.perf_counter() - started
+    done = "done" if run.epoch == run.epochs else f"cut; at this pace {spent * run.epochs / max(run.epoch, 1):.0f} s"
+    history = {name: values[:, : run.epoch] for name, values in run.history.items()}
+    say(
+        f"{run.epoch} epochs in {spent:.1f} s ({done}), {1000 * spent / max(run.epoch, 1):.2f} ms/epoch, "
+        f"{run.captures} captures, {int((history['triggers'].sum(0) > 0).sum())} epochs with triggers, "
+        f"{int((history['splits'].sum(0) > 0).sum())} with splits, bins {float(run.count.double().mean()):.1f} on "
+        f"average and {int(run.count.max())} at most, loss {float(history['loss'][:, -1].mean()):.4f}, "
+        f"diverged {sum(at is not None for at in run.diverged_at)}, peak {bench.peak()}"
+    )
+
+
+SECTIONS: tuple[Callable[[Bench], None], ...] = (
+    about, check_draws, check_numbers, check_replay, speed, wide, probes, job
+)  # fmt: skip
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run all sections within the time given."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.benchmarks.gpu", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--device", default="cuda", help="cuda (default), cuda:1, or cpu to test the script")
+    parser.add_argument("--seconds", type=float, default=220.0, help="time limit (default 220)")
+    options = parser.parse_args(argv)
+    device = torch.device(options.device)
+    if device.type == "cuda" and not torch.cuda.is_available():
+        print("this benchmark needs a CUDA device and torch finds none; --device cpu runs it small", file=sys.stderr)
+        return 2
+    bench = Bench(device, options.seconds, SMALL if device.type == "cpu" else Scale())
+    for section in SECTIONS:
+        bench.attempt(section.__name__, functools.partial(section, bench))
+    say(f"\n{'all checks hold' if not bench.failed else 'FAILED: ' + '; '.join(bench.failed)}")
+    return 1 if bench.failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

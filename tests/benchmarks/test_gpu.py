@@ -1,0 +1,41 @@
+"""The GPU benchmark is itself tested small on a CPU; its numbers are not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.benchmarks import gpu
+
+
+def test_it_runs_small_on_a_cpu_and_its_checks_hold(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.main(["--device", "cpu", "--seconds", "30"]) == 0
+    out = capsys.readouterr().out
+    assert "FAILED" not in out and "out of time" not in out and out.rstrip().endswith("all checks hold")
+    assert out.count("captured") == out.count("eager") == len(gpu.SMALL.packs)
+    assert f"{gpu.SMALL.job_epochs} epochs in" in out
+
+
+def test_a_limit_that_is_over_skips_what_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
+    assert gpu.main(["--device", "cpu", "--seconds", "0"]) == 0
+    out = capsys.readouterr().out
+    assert out.count("out of time") == 3 and "job" not in out
+
+
+def test_a_failed_check_is_said_and_is_the_exit_code(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(bench: gpu.Bench) -> None:
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    monkeypatch.setattr(gpu, "SECTIONS", (broken, lambda bench: bench.check("sums", False, "2 + 2 = 5")))
+    assert gpu.main(["--device", "cpu"]) == 1
+    out = capsys.readouterr().out
+    assert "operation not permitted" in out
+    assert out.splitlines()[-3:] == ["FAILED sums: 2 + 2 = 5", "", "FAILED: broken; sums"]
+
+
+def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert gpu.main([]) == 2
+    assert "needs a CUDA device" in capsys.readouterr().err
