@@ -22,7 +22,7 @@ from adaptbin.training.graphs import graphs_for
 from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import ProbeScores, probe
 
-STACK_ON_CPU = 7
+STACK_ON_CPU = 5
 """Replicas computed together on a CPU core: more of them leave its caches, fewer pay for calls."""
 
 

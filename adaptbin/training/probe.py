@@ -15,6 +15,7 @@ from torch import Tensor
 from adaptbin.config import Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.metrics import evaluate_many, get_metric, metrics_of, primary_metric
+from adaptbin.replicas.layers import ReplicaMLP
 from adaptbin.replicas.optim import ReplicaAdamW, schedule_factor
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.philox import stream_keys
@@ -115,8 +116,10 @@ def _train(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable)
     distinct = list(dict.fromkeys(streams))
     which = torch.tensor([distinct.index(key) for key in streams], device=device)
     owner = torch.arange(len(replicas), device=device).repeat_interleave(budget.probes) * n_rows
-    bank = ParameterBank({"bias": (columns,), "weight": (width, columns)}, len(streams), device)
-    weight, bias = bank.view("weight"), bank.view("bias")
+    heads = ReplicaMLP("probe", [width, columns], 0.0)
+    bank = ParameterBank(heads.shapes(), len(streams), device)
+    heads.bind(bank)
+    weight, bias = bank.view("probe.0.weight"), bank.view("probe.0.bias")
     weight[..., :n_outputs].copy_(
         torch.stack(
             [torch.randn(width, n_outputs, generator=stream(seed, "probe", p, "init")) for seed, p in distinct]
@@ -135,11 +138,9 @@ def _train(embeddings: Tensor, replicas: Sequence[Replica], table: EncodedTable)
         for start in range(0, n_rows, batch_size):
             rows = order[:, start : start + batch_size]
             z = flat.index_select(0, (rows + owner[:, None]).flatten()).view(*rows.shape, width)
-            outputs = torch.baddbmm(bias.unsqueeze(1), z, weight)[..., :n_outputs]
+            outputs = heads.forward(z, None)[..., :n_outputs]
             gradient = _loss_gradient(outputs, targets.train[rows], task)
-            gradient = torch.nn.functional.pad(gradient, (0, columns - n_outputs))
-            torch.bmm(z.transpose(1, 2), gradient, out=bank.gradient("weight"))
-            torch.sum(gradient, dim=1, out=bank.gradient("bias"))
+            heads.backward(torch.nn.functional.pad(gradient, (0, columns - n_outputs)), input_gradient=False)
             optimizer.step(
                 schedule_factor(first.protocol.probe_schedule, optimizer.step_count, budget.probe_epochs * steps)
             )
@@ -174,9 +175,10 @@ def _loss_gradient(outputs: Tensor, target: Tensor, task: Task) -> Tensor:
         return (torch.sigmoid(outputs) - target.unsqueeze(-1)) * share
     if task is Task.REGRESSION:
         return (outputs - target.unsqueeze(-1)) * (2.0 * share)
-    soft = torch.softmax(outputs, -1)
-    index = target.unsqueeze(-1)
-    return soft.scatter_add_(-1, index, soft.new_full((), -1.0).expand_as(index)) * share
+    # Classes first: torch is slow over a short last axis.
+    soft = torch.softmax(outputs.transpose(1, 2).contiguous(), 1)
+    index = target.unsqueeze(1)
+    return soft.scatter_add_(1, index, soft.new_full((), -1.0).expand_as(index)).transpose(1, 2) * share
 
 
 def _outputs(embeddings: Tensor, weight: Tensor, bias: Tensor, targets: _Targets) -> Tensor:
