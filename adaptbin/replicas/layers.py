@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from adaptbin import native
+from adaptbin.errors import ShapeError
 from adaptbin.replicas.parameters import ParameterBank, uniform_
 
 
@@ -62,6 +63,7 @@ class ReplicaMLP:
 
         Dropped units are zeroed only; the factor 1/(1-p) is folded into the next product.
         """
+        x = self._readable(x)
         self._activations, self._scales = [x], [1.0]
         last = len(self._weights) - 1
         for i, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
@@ -81,6 +83,14 @@ class ReplicaMLP:
                 self._scales.append(self.scale if kept is not None else 1.0)
         return x
 
+    def _readable(self, x: Tensor) -> Tensor:
+        """``x`` as kernels can read it, which see addresses only: torch would notice another kind or width itself."""
+        if not self._compiled:
+            return x
+        if x.shape[2] != self.sizes[0] or x.dtype != torch.float32:
+            raise ShapeError(f"{self.name} takes [R, B, {self.sizes[0]}] float32, got {tuple(x.shape)} {x.dtype}")
+        return x if x.stride(2) == 1 else x.contiguous()
+
     def _buffer(self, x: Tensor, layer: int, kind: int) -> Tensor:
         """Output (kind 0) or input gradient (1) of a layer, reused by every step with batches as long as ``x`` is."""
         replicas, batch = x.shape[:2]
@@ -93,6 +103,7 @@ class ReplicaMLP:
 
     def backward(self, gradient: Tensor, *, input_gradient: bool) -> Tensor | None:
         """Gradients of all parameters from ``gradient`` [R, B, out]; -> gradient of the input [R, B, in] if asked."""
+        gradient = gradient.contiguous()
         for i in reversed(range(len(self._weights))):
             x, scale = self._activations[i], self._scales[i]
             if self._compiled:
@@ -133,7 +144,7 @@ class ReplicaMLP:
 
     def evaluate(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """Pass without dropout.  x [R or 1, N, in] -> [R, N, out], or [M, N, out] for the replicas ``members`` [M]."""
-        last = len(self._weights) - 1
+        x, last = self._readable(x), len(self._weights) - 1
         for i, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
             if members is not None:
                 weight, bias = weight.index_select(0, members), bias.index_select(0, members)

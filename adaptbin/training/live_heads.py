@@ -53,6 +53,8 @@ class LiveHeads:
             scaled_mse_weight(count, weights.mse, mse_scale),
         )
         weight, bias = bank.view("heads.weight"), bank.view("heads.bias")
+        for name in ("heads.weight", "heads.bias"):
+            bank.gradient(name).zero_()  # no later step writes to rows that are not live
         self._heads = native.Heads(
             replicas,
             heads.width,

@@ -17,7 +17,7 @@ INLINE Floats K(exponential)(Floats x) {
     return (Floats)((Ints)p + (power << 23));
 }
 
-/* log(x) for finite x >= 1, with the polynomial of the Cephes library. */
+/* log(x) for finite x >= 1, with the polynomial of the Cephes library; what is not finite gives NaN. */
 INLINE Floats K(logarithm)(Floats x) {
     const Ints bits = (Ints)x;
     Ints power = (bits >> 23) - 126;
@@ -36,7 +36,7 @@ INLINE Floats K(logarithm)(Floats x) {
     p = p * m + 3.3333331174e-1f;
     const Floats n = __builtin_convertvector(power, Floats);
     Floats result = p * m * square + n * -2.12194440e-4f - 0.5f * square;
-    return result + m + n * 0.693359375f;
+    return result + m + n * 0.693359375f + (x - x);
 }
 
 INLINE Floats K(larger)(Floats a, Floats b) { return (Floats)(((Ints)a & (a > b)) | ((Ints)b & ~(a > b))); }

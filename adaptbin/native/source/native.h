@@ -15,7 +15,6 @@
 /* Sixteen numbers at once on every processor, in one, two or four registers: sums always run in sixteen chains. */
 typedef float Floats __attribute__((vector_size(64), aligned(4)));
 typedef int32_t Ints __attribute__((vector_size(64), aligned(4)));
-typedef double Doubles __attribute__((vector_size(128), aligned(8)));
 #define WIDTH 16
 #define ALL(x) ((x) - (Floats){0}) /* x in every place; x - 0 is x, so this costs one broadcast */
 
