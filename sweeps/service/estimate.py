@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+from adaptbin import native
 from adaptbin.config import Architecture
 from sweeps.service.plan import Pack, Plan
 from sweeps.service.progress import duration
@@ -14,11 +15,14 @@ from sweeps.service.progress import duration
 START_SECONDS = 12.0
 """Ray and the workers' first import of torch."""
 
-FLOPS_PER_SECOND = 7.0e10
-"""Arithmetic of one core in these small float32 products; measured on a 2-core AMD EPYC virtual machine."""
+FLOPS_PER_SECOND: dict[str | None, float] = {"avx512": 1.9e11, "avx2": 1.0e11, None: 9.0e10}
+"""Arithmetic of one core in small float32 products, by compiled kernels (None: torch); on an AMD EPYC virtual machine."""
 
-SECONDS_PER_STEP = 2.0e-4
-"""What one replica adds to a step besides its arithmetic; measured on the same machine."""
+SECONDS_PER_STEP = 5.0e-5
+"""What one replica adds to a step besides: calls, and its rows of the batch; measured on the same machine."""
+
+SECONDS_PER_WEIGHT = 9.0e-10
+"""What each weight adds to a step besides: AdamW reads and writes seven numbers for it; measured on the same machine."""
 
 HEAD_COLUMNS = 8
 """Output columns per feature, on average over a run."""
@@ -51,7 +55,7 @@ def measured_speeds(records: Iterable[Mapping[str, Any]]) -> dict[str, float]:
 
 
 def guessed_speed(architecture: Architecture, sizes: Sizes) -> float:
-    """Seconds per replica and pretraining epoch, from multiplications alone."""
+    """Seconds per replica and pretraining epoch, from multiplications and weights alone."""
     width = architecture.width
     hidden = (
         (architecture.depth + 2) * width * width
@@ -59,7 +63,8 @@ def guessed_speed(architecture: Architecture, sizes: Sizes) -> float:
     weights = sizes.features * width + hidden + sizes.features * HEAD_COLUMNS * width
     steps = -(-sizes.train_rows // architecture.batch_size)
     # Forward, and two products backward: 3 multiply-adds per weight and row.
-    return 6.0 * weights * sizes.train_rows / FLOPS_PER_SECOND + steps * SECONDS_PER_STEP
+    rate = FLOPS_PER_SECOND.get(native.instruction_set(), FLOPS_PER_SECOND[None])
+    return 6.0 * weights * sizes.train_rows / rate + steps * (SECONDS_PER_STEP + weights * SECONDS_PER_WEIGHT)
 
 
 def estimate(plan: Plan, sizes: Mapping[str, Sizes], measured: Mapping[str, float]) -> Estimate:
