@@ -16,13 +16,13 @@ START_SECONDS = 12.0
 """Ray and the workers' first import of torch."""
 
 FLOPS_PER_SECOND: dict[str | None, float] = {"avx512": 1.9e11, "avx2": 1.0e11, None: 9.0e10}
-"""Arithmetic of one core in small float32 products, by compiled kernels (None: torch); on an AMD EPYC virtual machine."""
+"""Arithmetic of one core in small float32 products, by kernels (None: torch); on an AMD EPYC virtual machine."""
 
 SECONDS_PER_STEP = 5.0e-5
 """What one replica adds to a step besides: calls, and its rows of the batch; measured on the same machine."""
 
 SECONDS_PER_WEIGHT = 9.0e-10
-"""What each weight adds to a step besides: AdamW reads and writes seven numbers for it; measured on the same machine."""
+"""What each weight adds to a step besides: AdamW reads and writes seven numbers for it; measured there as well."""
 
 HEAD_COLUMNS = 8
 """Output columns per feature, on average over a run."""
