@@ -4,7 +4,8 @@ They exist because the models are so small that a product is over before a gener
 only rows of the heads that are live should cost anything.  Products add up in one order whatever their size, so results
 do not depend on pack mates, nor on which of the instruction sets (AVX-512, AVX2, NEON) runs them.
 
-All tensors here are float32 on the CPU, last axis contiguous.  Functions write into their outputs; all raise MemoryError.
+All tensors here are float32 on the CPU, last axis contiguous: the caller sees to it, and kernels see addresses only.
+Functions write into their outputs; all raise MemoryError.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def linear_forward(
     bool, out [R, B, O] contiguous.
     """
     replicas, rows, inputs = x.shape
-    units = (None, 0, 0)
+    units: tuple[int | None, int, int] = (None, 0, 0)
     if kept is not None:
         units = (kept.data_ptr(), kept.stride(0) if kept.shape[0] > 1 else 0, kept.stride(1))
     _check(

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(not usable_sets(), reason="no compiled kernels f
 
 
 class Layer(NamedTuple):
-    """One layer of R replicas, its parameters views of wider rows as in a bank, its input cut out of something wider."""
+    """One layer of R replicas: parameters are views of wider rows, as in a bank; the input is part of a wider one."""
 
     x: Tensor
     weight: Tensor

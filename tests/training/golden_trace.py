@@ -98,13 +98,15 @@ def set_weights(run: Pretraining, r: int, trace: Trace) -> None:
     run._fit_heads()
 
 
-def run_trace(trace: Trace, replicas: list[Replica], seed: int, position: int) -> tuple[Pretraining, np.ndarray]:
-    """Train a pack in which replica ``position`` is the trace's; -> the run and its bins after every epoch [60, D]."""
+def run_trace(
+    trace: Trace, replicas: list[Replica], seed: int, position: int, epochs: int = 60
+) -> tuple[Pretraining, np.ndarray]:
+    """Train a pack in which replica ``position`` is the trace's; -> the run and its bins after every epoch [E, D]."""
     run = Pretraining(replicas, trace.table)
     set_weights(run, position, trace)
     draws = TraceDraws(run, trace, seed)
     bins = []
-    for epoch in range(60):
+    for epoch in range(epochs):
         draws.start(epoch)
         run.run_epoch(draws)
         bins.append(run.bins.n_bins[position].numpy().copy())
