@@ -4,8 +4,8 @@ They exist because the models are so small that a product is over before a gener
 only rows of the heads that are live should cost anything.  Products add up in one order whatever their size, so results
 do not depend on pack mates, nor on which of the instruction sets (AVX-512, AVX2, NEON) runs them.
 
-All tensors here are float32 on the CPU, their last axis contiguous.  Functions write into their outputs and raise
-MemoryError.
+All tensors here are float32 on the CPU, last axis contiguous: the caller sees to it, and kernels see addresses only.
+Functions write into their outputs and raise MemoryError.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import pytest
@@ -22,8 +23,15 @@ SIZES = st.one_of(st.integers(1, 70), st.sampled_from([16, 32, 48, 64, 95, 96, 9
 pytestmark = pytest.mark.skipif(not usable_sets(), reason="no compiled kernels for this processor")
 
 
+@pytest.fixture(autouse=True, scope="module")
+def compiled() -> Iterator[None]:
+    """Whatever the switch says."""
+    with using("compiled"):
+        yield
+
+
 class Layer(NamedTuple):
-    """One layer of R replicas, its parameters views of wider rows as in a bank, its input cut out of something wider."""
+    """One layer of R replicas: parameters are views of wider rows, as in a bank; the input is part of a wider one."""
 
     x: Tensor
     weight: Tensor
@@ -107,7 +115,7 @@ def assert_near(found: Tensor, expected: Tensor, magnitude: Tensor, roundings: i
     assert (off <= roundings * HALF_ULP * 1.01 * magnitude).all()
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(layer=layers())
 def test_forward_is_torchs_in_float64(layer: Layer) -> None:
     x, weight, bias = layer.x.double(), layer.weight.double(), layer.bias.double()
@@ -123,7 +131,7 @@ def test_forward_is_torchs_in_float64(layer: Layer) -> None:
         assert (forward(layer)[~layer.kept.expand(expected.shape)] == 0).all()
 
 
-@settings(max_examples=150)
+@settings(max_examples=100)
 @given(layer=layers(), gated=st.booleans(), wanted=st.booleans())
 def test_gradients_are_torchs_in_float64(layer: Layer, gated: bool, wanted: bool) -> None:
     found = backward(layer, gated=gated, wanted=wanted)

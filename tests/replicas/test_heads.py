@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from adaptbin.data import EncodedTable
 from adaptbin.replicas.heads import GrowingHeads
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.training.pretrain import Pretraining
+from tests.paths import BOTH, using
 from tests.replicas.banks import fill_, in_double
 from tests.strategies import seeds
 from tests.training.tables import ARCHITECTURE, small_table
@@ -171,6 +173,14 @@ def train(replicas: list[Replica], table: EncodedTable, capacity: int = 0) -> Pr
     return run
 
 
+@pytest.fixture(params=BOTH)
+def path(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The test runs on both paths."""
+    with using(request.param):
+        yield request.param
+
+
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 @pytest.mark.parametrize("decay", [1e-5, 0.5])
 def test_growing_late_equals_having_been_wide_all_along(decay: float, schedule: str) -> None:
@@ -187,6 +197,7 @@ def test_growing_late_equals_having_been_wide_all_along(decay: float, schedule: 
         assert torch.equal(late.model.bank.view(name), early.model.bank.view(name))
 
 
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize(("decay", "mate_decay"), [(1e-6, 0.5), (0.5, 1e-6), (0.5, 0.25)])
 def test_an_unused_column_feels_every_decay_once_and_only_its_own(decay: float, mate_decay: float) -> None:
     table = small_table(n_numerical=9)
@@ -205,6 +216,7 @@ def test_an_unused_column_feels_every_decay_once_and_only_its_own(decay: float, 
         assert torch.equal(found, untouched.view(name)[0, first_unused:]) == (decay == 1e-6)  # rounds to nothing
 
 
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize(
     ("n_rows", "n_numerical", "cardinalities"),
     [(333, 3, (2,)), (402, 8, (2, 5)), (391, 5, ()), (405, 2, (2,)), (420, 7, (2, 5))],

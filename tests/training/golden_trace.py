@@ -95,12 +95,14 @@ def set_weights(run: Pretraining, r: int, trace: Trace) -> None:
     run._fit_heads()
 
 
-def run_trace(trace: Trace, replicas: list[Replica], seed: int, position: int) -> tuple[Pretraining, np.ndarray]:
-    """Train a pack in which replica ``position`` is the trace's; -> the run and its bins after every epoch [60, D]."""
+def run_trace(
+    trace: Trace, replicas: list[Replica], seed: int, position: int, epochs: int = 60
+) -> tuple[Pretraining, np.ndarray]:
+    """Train a pack in which replica ``position`` is the trace's; -> the run and its bins after every epoch [E, D]."""
     run = Pretraining(replicas, trace.table, draws=TraceDraws(replicas, trace, seed))
     set_weights(run, position, trace)
     bins = []
-    for _ in range(60):
+    for _ in range(epochs):
         run.run_epoch()
         bins.append(run.bins.n_bins[position].numpy().copy())
     return run, np.stack(bins)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,7 +29,7 @@ WEIGHTS: list[Weights] = [(10.0, 0.1, 0.001), (1.0, 1.0, 1.0), (3.0, 0.0, 0.1), 
 compiled = pytest.mark.skipif(not usable_sets(), reason="no compiled kernels for this processor")
 
 
-@dataclass(repr=False)
+@dataclass
 class Case:
     """A batch, and heads whose logits are exact in float32: what differs then comes from the losses alone."""
 
@@ -41,10 +42,6 @@ class Case:
     bias: list[np.ndarray]  # per column [R, slots]
     target: np.ndarray  # [R, C + D, B]
 
-    def __repr__(self) -> str:
-        rows, width = self.hidden.shape[1:]
-        return f"{rows} rows, width {width}, {self.cardinalities} levels, {self.count.tolist()} bins, {self.weights}"
-
     @property
     def sizes(self) -> np.ndarray:
         """[R, C + D] live slots of every column."""
@@ -52,19 +49,39 @@ class Case:
         return np.concatenate([levels, self.count], 1)
 
 
-@st.composite
-def cases(draw: st.DrawFn, *, least_rows: int = 1) -> Case:
-    replicas, width = draw(st.integers(1, 3)), draw(st.integers(1, 20))
-    rows = draw(st.one_of(st.integers(least_rows, 130), st.sampled_from([16, 31, 32, 33, 64, 128])))
-    cardinalities = tuple(draw(st.lists(st.integers(1, 9), max_size=4)))
-    n_numerical = draw(st.integers(0 if cardinalities else 1, 4))
-    most = draw(st.sampled_from([1, 2, 5, 33, 200]))
-    size = draw(st.sampled_from([0.25, 1.0, 30.0, 1e4]))
-    rng = np.random.default_rng(draw(seeds))
-    count = rng.integers(1, most + 1, size=(replicas, n_numerical))
-    if n_numerical:
-        count[rng.integers(replicas), rng.integers(n_numerical)] = most
-    return filled(rng, cardinalities, count, rows, width, size, draw(st.sampled_from(["none", "released"])))
+class Recipe(NamedTuple):
+    """What a case is made from, short enough to be printed."""
+
+    replicas: int
+    rows: int
+    width: int
+    cardinalities: tuple[int, ...]
+    n_numerical: int
+    most_bins: int
+    size: float
+    mse_scale: str
+    seed: int
+
+    def case(self) -> Case:
+        rng = np.random.default_rng(self.seed)
+        count = rng.integers(1, self.most_bins + 1, size=(self.replicas, self.n_numerical))
+        if self.n_numerical:
+            count[rng.integers(self.replicas), rng.integers(self.n_numerical)] = self.most_bins
+        return filled(rng, self.cardinalities, count, self.rows, self.width, self.size, self.mse_scale)
+
+
+recipes = st.builds(
+    Recipe,
+    replicas=st.integers(1, 3),
+    rows=st.one_of(st.integers(1, 130), st.sampled_from([16, 31, 32, 33, 64, 128])),
+    width=st.integers(1, 20),
+    cardinalities=st.lists(st.integers(1, 9), max_size=4).map(tuple),
+    n_numerical=st.integers(0, 4),
+    most_bins=st.sampled_from([1, 2, 5, 33, 200]),
+    size=st.sampled_from([0.25, 1.0, 30.0, 1e4]),
+    mse_scale=st.sampled_from(["none", "released"]),
+    seed=seeds,
+).filter(lambda recipe: recipe.cardinalities or recipe.n_numerical)
 
 
 def filled(
@@ -199,16 +216,18 @@ def losses(case: Case, r: int, c: int) -> tuple[Bounded, Bounded]:
     d = np.abs(t - y[:, None])
     first, second = (p * d).sum(1, keepdims=True), (p * d * d).sum(1, keepdims=True)
     size = w_sord * (1 + (q * np.abs(shifted)).sum(1, keepdims=True)) + (2 * w_mse + 2 * w_var) * second
-    # The twin's moments are not taken around y: in float64, whose roundings are 2^29 times smaller.
+    # The twin's moments are not taken around y, if in float64, whose roundings are 2^29 times smaller; and it takes a
+    # variance they leave below 0 to have no gradient.
     size = size + (raw := 2.0**-26 * (w_mse + w_var) * slots**2)
-    pull = raw + w_sord + 2 * w_mse * first * (first + d) + w_var * (first + d) ** 2 + 2 * w_var * second
-    return Bounded(loss, size.mean()), Bounded(gradient, share * (likely * pull + w_sord * (q + DEEP / HALF_ULP)))
+    pull = w_sord + 2 * w_mse * first * (first + d) + w_var * (first + d) ** 2 + 2 * w_var * second
+    return Bounded(loss, size.mean()), Bounded(gradient, share * (raw + likely * pull + w_sord * (q + DEEP / HALF_ULP)))
 
 
 @pytest.mark.parametrize("path", BOTH)
 @settings(max_examples=50)
-@given(case=cases())
-def test_losses_and_gradients_are_the_twins(path: str, case: Case) -> None:
+@given(recipe=recipes)
+def test_losses_and_gradients_are_the_twins(path: str, recipe: Recipe) -> None:
+    case = recipe.case()
     with using(path):
         found = run(case)
     n_categorical, n_columns = len(case.cardinalities), case.sizes.shape[1]
@@ -295,8 +314,9 @@ def alone(case: Case, r: int) -> Case:
 
 @compiled
 @settings(max_examples=50)
-@given(case=cases())
-def test_a_replica_alone_equals_its_slice_at_any_width_and_batch(case: Case) -> None:
+@given(recipe=recipes)
+def test_a_replica_alone_equals_its_slice_at_any_width_and_batch(recipe: Recipe) -> None:
+    case = recipe.case()
     with using("compiled"):
         crowd = run(case)
         for r, own in enumerate(case.sizes):
@@ -309,8 +329,9 @@ def test_a_replica_alone_equals_its_slice_at_any_width_and_batch(case: Case) -> 
 
 
 @settings(max_examples=50)
-@given(case=cases())
-def test_every_instruction_set_gives_the_same_bits(case: Case) -> None:
+@given(recipe=recipes)
+def test_every_instruction_set_gives_the_same_bits(recipe: Recipe) -> None:
+    case = recipe.case()
     found = []
     for name in usable_sets():
         with switched(name):
@@ -321,9 +342,10 @@ def test_every_instruction_set_gives_the_same_bits(case: Case) -> None:
 
 @compiled
 @settings(max_examples=50)
-@given(case=cases())
-def test_rows_know_nothing_of_each_other_nor_of_what_pads_them(case: Case) -> None:
+@given(recipe=recipes)
+def test_rows_know_nothing_of_each_other_nor_of_what_pads_them(recipe: Recipe) -> None:
     """Twice the rows halve each one's share exactly, and every number a row gets must be half of what it was."""
+    case = recipe.case()
     rows = case.hidden.shape[1]
     doubled = replace(
         case,
@@ -334,8 +356,9 @@ def test_rows_know_nothing_of_each_other_nor_of_what_pads_them(case: Case) -> No
         model = build(case)
         first = step(model, case)
         twice = step(model, doubled)
-        # Not a bit further off than what halving costs the smallest numbers there are.
-        assert (abs(2 * twice.below[:, :rows].astype(np.float64) - first.below) < TINY * HALF_ULP).all()
+        mine, theirs = 2 * twice.below[:, :rows], first.below
+        small = abs(theirs) < 1e-25  # sums in which a term may have had too few digits left to be halved
+        assert np.array_equal(mine[~small], theirs[~small]) and (abs(mine - theirs)[small] < 1e-31).all()
         assert np.isnan(twice.total).all() and np.isnan(twice.below[:, rows:]).all()
         assert step(model, case).same_bits(first)  # and nothing is left of it in any buffer
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ from adaptbin.errors import ConfigError
 from adaptbin.tasks import Task
 from adaptbin.training.checkpoint import FILE_NAME, load_checkpoint
 from adaptbin.training.pack import PackProgress, train_pack
+from adaptbin.training.pretrain import Pretraining
+from tests.paths import BOTH, switched, usable_sets, using
 from tests.training.tables import ARCHITECTURE, small_table
 
 BUDGET = Budget(epochs=40, probe_epochs=6, probes=3)
@@ -60,6 +63,14 @@ CROWD = [
 ]
 
 
+@pytest.fixture(params=BOTH)
+def path(request: pytest.FixtureRequest) -> Iterator[str]:
+    """The test runs on both paths."""
+    with using(request.param):
+        yield request.param
+
+
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize(
     ("protocol", "n_rows", "n_numerical"),
     [("paper", 400, 4), ("released", 400, 4), ("paper", 402, 7), ("paper", 414, 5)],
@@ -76,6 +87,36 @@ def test_a_replica_alone_equals_the_same_replica_in_a_crowd(protocol: str, n_row
         assert without_runtime(alone) == without_runtime(record)  # bit for bit
 
 
+@pytest.mark.skipif(not usable_sets(), reason="no compiled kernels for this processor")
+@pytest.mark.parametrize(("width", "batch_size"), [(13, 37), (1, 64), (30, 7)])
+def test_on_the_compiled_path_that_holds_at_any_width_and_batch(width: int, batch_size: int) -> None:
+    table = small_table(n_rows=150)
+    budget = Budget(epochs=12, probe_epochs=1, probes=1)
+    architecture = replace(ARCHITECTURE, width=width, batch_size=batch_size)
+    replicas = [replace(r, architecture=architecture, budget=budget) for r in (*CROWD[:4], *CROWD[5:7])]
+    with using("compiled"):
+        crowd = Pretraining(replicas, table)
+        alone = [Pretraining([r], table) for r in replicas]
+        for run in (crowd, *alone):
+            for _ in range(run.epochs):
+                run.run_epoch()
+        embeddings = crowd.embed(table.inputs)
+        assert len(set(crowd.bins.n_bins.amax(1).tolist())) > 1
+        for r, run in enumerate(alone):
+            assert torch.equal(run.history["loss"][0], crowd.history["loss"][r])
+            assert torch.equal(run.bins.n_bins[0], crowd.bins.n_bins[r])
+            assert torch.equal(run.embed(table.inputs)[0], embeddings[r])
+
+
+def test_every_instruction_set_gives_the_same_record() -> None:
+    table, records = small_table(n_rows=150), []
+    for name in usable_sets():
+        with switched(name):
+            records.append([without_runtime(record) for record in train_pack(CROWD[:3], table)])
+    assert all(other == records[0] for other in records)
+
+
+@pytest.mark.usefixtures("path")
 def test_order_of_a_pack_does_not_matter() -> None:
     table = small_table()
     forward, backward = train_pack(CROWD, table), train_pack(CROWD[::-1], table)[::-1]
@@ -86,8 +127,13 @@ class Cut(Exception):
     pass
 
 
-@pytest.mark.parametrize("cut_at", [1, 17, 39])
-def test_cut_and_resumed_equals_not_cut(tmp_path: Path, cut_at: int) -> None:
+@pytest.mark.parametrize(("cut_at", "way"), [(1, "compiled"), (17, "compiled"), (39, "compiled"), (17, "plain")])
+def test_cut_and_resumed_equals_not_cut(tmp_path: Path, cut_at: int, way: str) -> None:
+    with using(way):
+        cut_and_resumed_equals_not_cut(tmp_path, cut_at)
+
+
+def cut_and_resumed_equals_not_cut(tmp_path: Path, cut_at: int) -> None:
     table = small_table()
     whole = train_pack(CROWD, table)
 
@@ -122,6 +168,7 @@ def test_a_checkpoint_of_other_replicas_or_a_broken_one_is_not_used(tmp_path: Pa
     assert epochs[0] == 1
 
 
+@pytest.mark.usefixtures("path")
 def test_a_diverging_replica_leaves_its_neighbours_untouched() -> None:
     table = small_table()
     bad = make(3, learning_rate=1e30)
@@ -162,6 +209,7 @@ def test_every_task_learns_something(task: Task) -> None:
     assert all(0 < se < 5 for se in record["test_bootstrap_se"].values())
 
 
+@pytest.mark.usefixtures("path")
 @pytest.mark.parametrize(("n_numerical", "cardinalities"), [(0, (2, 5)), (3, ()), (1, (3,)), (30, (2,))])
 def test_tables_with_one_kind_or_one_column(n_numerical: int, cardinalities: tuple[int, ...]) -> None:
     table = small_table(n_numerical=n_numerical, cardinalities=cardinalities)
