@@ -76,12 +76,13 @@ def _series(shape: str, epochs: int, plain_epochs: int, every: int = 1) -> Serie
 
 
 def _esr(epochs: int) -> Sequence[Job]:
-    """178 numerical columns: what does it cost to have 2, 16 or 64 bins of at most 50 or 200?"""
+    """178 numerical columns: what does it cost to have 2, 16, 64 or all 200 bins, and to allow 50 or 200?"""
     jobs = []
     for bins, t_max in ((2, 200), (2, 50), (16, 200), (16, 50), (64, 200)):
         changes = FIXED | {"t_init": bins, "t_max": t_max}
         jobs.append(Job("esr", 1, 2, 1, changes, name=f"R=1, {bins} bins, T_max {t_max}"))
-    jobs.append(Job("esr", 10, 1, 0, FIXED | {"t_init": 16}, name="R=10, 16 bins, T_max 200"))
+    for count, bins in ((10, 16), (21, 32), (10, 200)):
+        jobs.append(Job("esr", count, 1, 0, FIXED | {"t_init": bins}, name=f"R={count}, {bins} bins, T_max 200"))
     for t_max in (200, 50):
         changes = GROWING | {"t_max": t_max}
         jobs.append(Job("esr", 1, min(20, epochs), 1, changes, name=f"R=1, growing, T_max {t_max}"))

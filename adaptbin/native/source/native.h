@@ -16,6 +16,12 @@
 typedef float Floats __attribute__((vector_size(64), aligned(4)));
 typedef int32_t Ints __attribute__((vector_size(64), aligned(4)));
 #define WIDTH 16
+/* GCC before 12 knows only the one, Clang only the other. */
+#ifdef __clang__
+#define SHUFFLE(mask, a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define SHUFFLE(mask, a, b, ...) __builtin_shuffle(a, b, (mask){__VA_ARGS__})
+#endif
 #define ALL(x) ((x) - (Floats){0}) /* x in every place; x - 0 is x, so this costs one broadcast */
 
 /* Element (i, k) of a left operand: data[(rows ? rows[i] : i) * row + k * column]. */

@@ -74,8 +74,8 @@ INLINE void K(transpose)(const float *from, long from_row, float *to, long to_ro
     UNROLL for (int i = 0; i < LANES; i++) \
         if (!(i & distance)) { \
             const K(Lane) a = v[i], b = v[i + distance]; \
-            v[i] = __builtin_shufflevector(a, b, LOW_##distance); \
-            v[i + distance] = __builtin_shufflevector(a, b, HIGH_##distance); \
+            v[i] = SHUFFLE(K(Mask), a, b, LOW_##distance); \
+            v[i + distance] = SHUFFLE(K(Mask), a, b, HIGH_##distance); \
         }
     SWAPS(SWAP)
 #undef SWAP
