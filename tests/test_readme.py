@@ -90,6 +90,8 @@ def test_released_scores_command(
     """Two epochs cannot agree with the released code, so the benchmark must say so."""
     argv = [*shlex.split(command)[3:], *TINY, "--data-dir", str(data_dir), "--output", str(tmp_path)]
     argv[argv.index("--dataset") + 1] = "eol"
+    assert released_scores.main([*argv, "--plan"], runner=InProcessRunner()) == 0
+    assert not (tmp_path / "released").exists()
     assert released_scores.main(argv, runner=InProcessRunner()) == 1
     assert (tmp_path / "released" / "scores.md").read_text() in capsys.readouterr().out
 

@@ -171,12 +171,16 @@ def main(argv: Sequence[str] | None = None, *, runner: Runner | None = None) -> 
         code = run_script(words, prog="released_scores", about="", build=build, runner=runner)
         if code:
             return code
+        if options.plan:
+            continue
         made = build(options)
         found = ResultsStore(options.output).read(made.all_replicas).records
         rows += [
             compare(name, made.protocol, [found[replica.id] for replica in made.replicas[name]])
             for name in made.datasets
         ]
+    if options.plan:
+        return 0
     text = as_markdown(rows)
     folder = options.output / "released"
     folder.mkdir(parents=True, exist_ok=True)
