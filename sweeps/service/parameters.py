@@ -68,7 +68,7 @@ def parameters() -> list[click.Parameter]:
         one("--metric", tuple(METRICS), "Metric to test and draw; by default the data set's primary one."),
         option("--pack", int, "Most replicas trained together; by default all points of one seed, or fewer where "
                "cores would stay idle."),
-        option("--cpus-per-pack", float, "Cores of one pack; compiled kernels use one: more packs beat wider ones.", 1.0),
+        option("--cpus-per-pack", float, "Cores of one pack; kernels use one, so more packs beat wider ones.", 1.0),
         option("--gpus-per-pack", float, "GPUs of one pack: a share below 1, or a whole number."),
         one("--device", ("auto", "cpu", "cuda"), "auto is cuda where --gpus-per-pack is given, else cpu.", "auto"),
         option("--address", str, "Join the Ray cluster there instead of starting one on this machine."),
