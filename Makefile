@@ -53,4 +53,4 @@ format: $(VENV)/.dev ## let ruff format and fix
 	$(BIN)/ruff check --fix .
 
 clean: ## remove the environment and caches, never results
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage build *.egg-info
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache .coverage build *.egg-info adaptbin/native/*.so

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import warnings
 from ctypes import POINTER, Structure, c_char_p, c_double, c_int, c_long, c_void_p
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
@@ -13,6 +14,9 @@ from adaptbin.errors import ConfigError
 
 SWITCH = "ADAPTBIN_NATIVE"
 """Environment variable: "0" trains without compiled kernels, a name ("avx2") asks for one instruction set."""
+
+INTERFACE = 1
+"""What ``adaptbin_interface`` of the C sources returns."""
 
 
 class Heads(Structure):
@@ -70,6 +74,24 @@ def _file() -> Path | None:
     return None
 
 
+def _opened(path: Path | None) -> ctypes.CDLL | None:
+    """The library at ``path``; None, with a warning, where it is broken or was compiled from other sources."""
+    if path is None:
+        return None
+    try:
+        library = ctypes.CDLL(str(path))
+        if library.adaptbin_interface() != INTERFACE:
+            raise OSError("it was compiled from other sources")
+        library.adaptbin_choose.argtypes, library.adaptbin_chosen.restype = [c_char_p], c_char_p
+        for name, arguments in _SIGNATURES.items():
+            function = getattr(library, name)
+            function.argtypes, function.restype = arguments, c_int
+    except (OSError, AttributeError) as error:
+        warnings.warn(f"compiled kernels cannot be used, install the package anew ({path.name}: {error})", stacklevel=3)
+        return None
+    return library
+
+
 @functools.cache
 def load() -> ctypes.CDLL | None:
     """The library with its signatures, or None where there is none to use: not compiled, switched off, or no set of
@@ -80,15 +102,9 @@ def load() -> ctypes.CDLL | None:
     wanted = os.environ.get(SWITCH, "")
     if wanted == "0":
         return None
-    path = _file()
-    library = None if path is None else ctypes.CDLL(str(path))
-    if library is not None:
-        library.adaptbin_choose.argtypes, library.adaptbin_chosen.restype = [c_char_p], c_char_p
-        for name, arguments in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.argtypes, function.restype = arguments, c_int
-        if not library.adaptbin_choose(wanted.encode() or None):
-            library = None
+    library = _opened(_file())
+    if library is not None and not library.adaptbin_choose(wanted.encode() or None):
+        library = None
     if library is None and wanted:
         raise ConfigError(
             f"{SWITCH} must be 0 or an instruction set that was compiled and that this processor has, got {wanted!r}"

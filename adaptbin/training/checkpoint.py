@@ -14,7 +14,7 @@ import torch
 
 FILE_NAME = "pack.pt"
 
-SCHEMA = 1
+SCHEMA = 2
 """Layout of the saved state; raised when it changes, so that an old checkpoint is not resumed but trained anew."""
 
 

@@ -78,7 +78,7 @@ def train_pack(
         records |= _probe_stack(stack, replicas, table, size)
     seconds = spent[0] + time.perf_counter() - started
     core_seconds = spent[1] + time.process_time() - busy
-    kernels = (native.instruction_set() if target.type == "cpu" else None) or "torch"
+    kernels = _kernels(target)
     for record in records.values():
         record["runtime"] = {
             "seconds": seconds / len(replicas),
@@ -113,6 +113,16 @@ def _stack_size(replicas: int, device: torch.device) -> int:
     return STACK_ON_CPU if device.type == "cpu" else replicas
 
 
+def _kernels(device: torch.device) -> str:
+    """What does the arithmetic: an instruction set of the compiled kernels, or torch."""
+    return (native.instruction_set() if device.type == "cpu" else None) or "torch"
+
+
+def _arithmetic(device: torch.device) -> str:
+    """What rounds alike: all compiled kernels do, and torch on one kind of device."""
+    return "compiled" if _kernels(device) != "torch" else f"torch on {device.type}"
+
+
 def _model_key(replica: Replica) -> tuple[Any, ...]:
     return (replica.hyperparameters, replica.seeds.pretrain)
 
@@ -143,7 +153,9 @@ def _pretrain(
     """Run all stacks to their last epoch, epoch by epoch; -> wall and core seconds spent by earlier attempts."""
     before = (0.0, 0.0)
     saved = load_checkpoint(checkpoint, ids) if checkpoint is not None else None
-    if saved is not None and len(saved["stacks"]) == len(stacks):
+    arithmetic = _arithmetic(stacks[0].device)
+    # Half of a run on another path would be exact on neither.
+    if saved is not None and len(saved["stacks"]) == len(stacks) and saved["arithmetic"] == arithmetic:
         for stack, state in zip(stacks, saved["stacks"], strict=True):
             stack.load_state(state)
         before = (float(saved["seconds"]), float(saved["core_seconds"]))
@@ -153,7 +165,12 @@ def _pretrain(
     def save() -> None:
         if checkpoint is not None:
             spent = (before[0] + time.perf_counter() - started, before[1] + time.process_time() - busy)
-            state = {"stacks": [s.state() for s in stacks], "seconds": spent[0], "core_seconds": spent[1]}
+            state = {
+                "arithmetic": arithmetic,
+                "stacks": [s.state() for s in stacks],
+                "seconds": spent[0],
+                "core_seconds": spent[1],
+            }
             save_checkpoint(checkpoint, ids, state)
 
     epochs = stacks[0].epochs

@@ -111,4 +111,6 @@ def describe(plan: Plan, sizes: Mapping[str, Sizes], records: Iterable[Mapping[s
             f"{min(plan.workers, len(plan.packs))} at once",
             f"time: about {duration(guess.seconds)} ({guess.basis})",
         ]
+        if not plan.resources.gpus and native.instruction_set() is None:
+            lines.append("no compiled kernels here, so it takes about three times as long: install with a C compiler")
     return "\n".join(lines)

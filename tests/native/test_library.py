@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import pytest
@@ -55,3 +56,20 @@ def test_without_a_library_the_plain_path_serves(monkeypatch: pytest.MonkeyPatch
         assert native.instruction_set() is None and not native.serves(torch.zeros(1))
     with switched("avx2"), pytest.raises(ConfigError, match="compiled.* got 'avx2'"):
         native.instruction_set()
+
+
+@pytest.mark.parametrize("content", [b"", b"not a library"])
+def test_a_broken_library_is_said_and_the_plain_path_serves(
+    content: bytes, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / f"_kernels{EXTENSION_SUFFIXES[0]}").write_bytes(content)
+    monkeypatch.setattr(library, "__file__", str(tmp_path / "library.py"))
+    with switched(None), pytest.warns(UserWarning, match="install the package anew"):
+        assert native.instruction_set() is None
+
+
+@pytest.mark.skipif(not usable_sets(), reason="no compiled kernels for this processor")
+def test_a_library_of_other_sources_is_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(library, "INTERFACE", library.INTERFACE + 1)
+    with switched(None), pytest.warns(UserWarning, match="compiled from other sources"):
+        assert native.instruction_set() is None

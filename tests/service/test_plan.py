@@ -13,6 +13,7 @@ from adaptbin.replicas.grouping import group_replicas
 from sweeps.service.estimate import Sizes, describe, estimate, guessed_speed, measured_speeds
 from sweeps.service.plan import Pack, Resources, make_plan
 from sweeps.service.points import PANELS, Study, get_panels, sensitivity_study
+from tests.paths import using
 from tests.service.fakes import fake_record
 
 
@@ -200,3 +201,6 @@ def test_the_plan_in_words() -> None:
         "packs: 2, of 9 replicas; 1 core each, 2 at once",
     ]
     assert text.splitlines()[2].endswith("(guessed from model sizes for eol)")
+    with using("plain"):
+        slower = describe(make_plan(study, done, workers=2), SIZES, [])
+    assert slower.splitlines()[3].startswith("no compiled kernels here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -166,6 +167,23 @@ def test_a_checkpoint_of_other_replicas_or_a_broken_one_is_not_used(tmp_path: Pa
     epochs: list[int] = []
     train_pack(CROWD[:2], table, checkpoint=tmp_path, progress=lambda p: epochs.append(p.epoch))
     assert epochs[0] == 1
+
+
+@pytest.mark.skipif(not usable_sets(), reason="no compiled kernels for this processor")
+def test_a_checkpoint_of_the_other_path_is_not_resumed(tmp_path: Path) -> None:
+    """Half of a run on each path would be exact on neither, and its record would name one."""
+    table, begun = small_table(), {}
+    with using("plain"):
+        train_pack(CROWD[:2], table, checkpoint=tmp_path)
+    for path in ("compiled", "plain"):
+        epochs: list[int] = []
+        folder = tmp_path / path
+        shutil.copytree(tmp_path, folder, ignore=shutil.ignore_patterns("compiled", "plain"))
+        with using(path):
+            (record, _) = train_pack(CROWD[:2], table, checkpoint=folder, progress=lambda p: epochs.append(p.epoch))
+        begun[path] = epochs[0]
+        assert (record["runtime"]["kernels"] == "torch") == (path == "plain")
+    assert begun["compiled"] == 1 and begun["plain"] > 1
 
 
 @pytest.mark.usefixtures("path")

@@ -98,6 +98,9 @@ int adaptbin_choose(const char *name) {
     return 0;
 }
 
+/* Raised with every change of a signature or a structure, so that a library left by older sources is not called. */
+int adaptbin_interface(void) { return 1; }
+
 /* The name of the set in use. */
 const char *adaptbin_chosen(void) { return chosen->name; }
 
