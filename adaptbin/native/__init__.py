@@ -2,7 +2,7 @@
 
 They exist because the models are so small that a product is over before a general library has got going, and because
 only rows of the heads that are live should cost anything.  Products add up in one order whatever their size, so results
-do not depend on pack mates, nor on whether AVX-512 or AVX2 runs them (NEON should not differ either, but has not been run).
+do not depend on pack mates, nor on whether AVX-512 or AVX2 runs them (NEON should not differ, but has not been run).
 
 All tensors here are float32 on the CPU, last axis contiguous: the caller sees to it, and kernels see addresses only.
 Functions write into their outputs and raise MemoryError.
