@@ -45,7 +45,7 @@ lint: $(VENV)/.dev ## style, types, and who may import whom
 test: lint ## everything CI runs (ADAPTBIN_DATA=folder: tests on the real files, which must then be there)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report=term --cov-fail-under=90
 
-bench: $(VENV)/.dev ## time stacked replicas against a plain loop on one core (25 minutes); adds to tests/benchmarks/RESULTS.md
+bench: $(VENV)/.dev ## time stacked replicas against a plain loop on one core (13 minutes); adds to tests/benchmarks/RESULTS.md
 	$(BIN)/python -m tests.benchmarks.bench --write $(OPTIONS)
 
 format: $(VENV)/.dev ## let ruff format and fix

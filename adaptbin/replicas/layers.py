@@ -28,7 +28,7 @@ class ReplicaMLP:
         self.scale = 1.0 / (1.0 - dropout)
         self._activations: list[Tensor] = []
         self._scales: list[float] = []
-        self._buffers: dict[int, tuple[list[Tensor], list[Tensor]]] = {}
+        self._buffers: dict[tuple[str, int, int], Tensor] = {}
 
     @property
     def hidden(self) -> int:
@@ -69,7 +69,7 @@ class ReplicaMLP:
         for i, (weight, bias) in enumerate(zip(self._weights, self._biases, strict=True)):
             units = kept[i] if kept is not None and i < last else None
             if self._compiled:
-                out = self._buffer(x, i, 0)
+                out = self._buffer("output", i, x, self.sizes[i + 1])
                 native.linear_forward(x, weight, bias, self._scales[-1], hidden=i < last, kept=units, out=out)
                 x = out
             else:
@@ -91,15 +91,12 @@ class ReplicaMLP:
             raise ShapeError(f"{self.name} takes [R, B, {self.sizes[0]}] float32, got {tuple(x.shape)} {x.dtype}")
         return x if x.stride(2) == 1 else x.contiguous()
 
-    def _buffer(self, x: Tensor, layer: int, kind: int) -> Tensor:
-        """Output (kind 0) or input gradient (1) of a layer, reused by every step with batches as long as ``x`` is."""
-        replicas, batch = x.shape[:2]
-        if batch not in self._buffers:
-            made = [
-                [x.new_empty(replicas, batch, size) for size in sizes] for sizes in (self.sizes[1:], self.sizes[:-1])
-            ]
-            self._buffers[batch] = (made[0], made[1])
-        return self._buffers[batch][kind][layer]
+    def _buffer(self, what: str, layer: int, x: Tensor, size: int) -> Tensor:
+        """[R, B, size] for ``what`` of a layer, reused by every step whose batch is as long as that of ``x``."""
+        key = (what, layer, x.shape[1])
+        if key not in self._buffers:
+            self._buffers[key] = x.new_empty(*x.shape[:2], size)
+        return self._buffers[key]
 
     def backward(self, gradient: Tensor, *, input_gradient: bool) -> Tensor | None:
         """Gradients of all parameters from ``gradient`` [R, B, out]; -> gradient of the input [R, B, in] if asked."""
@@ -108,7 +105,7 @@ class ReplicaMLP:
             x, scale = self._activations[i], self._scales[i]
             if self._compiled:
                 wanted = i > 0 or input_gradient
-                lower = self._buffer(x, i, 1) if wanted else None
+                lower = self._buffer("input gradient", i, x, self.sizes[i]) if wanted else None
                 native.linear_backward(
                     x,
                     gradient,

@@ -60,7 +60,7 @@ class EpochDraws:
         self._epoch = torch.full((), -1, dtype=torch.int64, device=device)
         self._at = -1
         self._draw = Replayed(self._draw_all, graphs)
-        self._drawn: Draws
+        self._drawn: Draws | None = None
 
     def at(self, epoch: int) -> Draws:
         """Draws of ``epoch``; stacks that ask for the same epoch share them, and the next epoch's replace them."""
@@ -68,12 +68,15 @@ class EpochDraws:
             self._epoch.fill_(epoch)
             self._draw()
             self._at = epoch
+        assert self._drawn is not None
         return self._drawn
 
     def _draw_all(self) -> None:
         n_rows, n_columns = self._shape
         width, batch_size, drop = self._architecture.width, self._architecture.batch_size, self._architecture.dropout
         keys, epoch = self._keys, self._epoch
+        # Dropped units of a large table are hundreds of megabytes: never those of two epochs at once.
+        self._drawn = None
         kept = kept_units(keys["dropout"], epoch, self._blocks, n_rows, width, drop) if drop else None
         masks = (
             mask_draws(keys["corruption"], epoch, n_rows, n_columns, batch_size) if self._is_masked else (None, None)

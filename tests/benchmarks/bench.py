@@ -1,6 +1,6 @@
 """Stacked replicas against a plain loop, in one run on one core.
 
-    make bench                                    the whole run (about 25 minutes), added to RESULTS.md
+    make bench                                    the whole run (about 13 minutes), added to RESULTS.md
     python -m tests.benchmarks.bench --epochs 40  a short one, printed only
     python -m tests.benchmarks.bench --profile    torch's profiler over a few epochs of a pack
 

@@ -39,3 +39,14 @@ def test_without_a_gpu_it_says_so(monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert gpu.main([]) == 2
     assert "needs a CUDA device" in capsys.readouterr().err
+
+
+def test_only_a_cell_of_the_table_may_run_out_of_memory(capsys: pytest.CaptureFixture[str]) -> None:
+    def run_out() -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    bench = gpu.Bench(torch.device("cpu"), 1.0, gpu.SMALL)
+    bench.attempt("cell", run_out, may_run_out=True)
+    assert bench.failed == [] and "cell: CUDA out of memory" in capsys.readouterr().out
+    bench.attempt("check", run_out)
+    assert bench.failed == ["check"]

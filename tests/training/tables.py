@@ -1,18 +1,34 @@
-"""Small tables made from a seed, for tests of training; they look like encoded data sets and need no file."""
+"""Small tables made from a seed, and replicas for them; they look like encoded data sets and need no file."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 
-from adaptbin.config import SPLIT_SEED, Architecture
+from adaptbin.config import SPLIT_SEED, Architecture, Hyperparameters, Protocol, Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.data.registry import CARDS
 from adaptbin.tasks import Task
 
 ARCHITECTURE = Architecture(width=16, depth=2, batch_size=64, dropout=0.1)
+
+EAGER: dict[str, Any] = {"patience": 1, "delta": 0.01, "tau": 1e-6, "min_bin": 8, "learning_rate": 3e-3}
+"""Hyperparameters with which bins grow within a few epochs."""
+
+
+def small_replica(seed: int, point: dict[str, Any], **settings: Any) -> Replica:
+    """A replica for :func:`small_table` with the hyperparameters ``point`` and any other field of ``Replica``."""
+    defaults = {"architecture": ARCHITECTURE, "protocol": Protocol()}
+    return Replica(
+        dataset="eol",
+        fingerprint="small-0",
+        hyperparameters=Hyperparameters(**point),
+        seed=seed,
+        **(defaults | settings),
+    )
 
 
 def small_table(

@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from adaptbin.config import Budget, Hyperparameters, Protocol, Replica
+from adaptbin.config import Budget, Protocol, Replica
 from adaptbin.training import pretrain
 from adaptbin.training.graphs import CudaGraph, Replayed, graphs_for
 from adaptbin.training.pretrain import Pretraining
-from tests.training.tables import ARCHITECTURE, small_table
+from tests.training.tables import EAGER, small_replica, small_table
 
 EPOCHS = 30
 
@@ -54,13 +54,9 @@ def log(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def make(seed: int, *, schedule: str = "constant", **point: Any) -> Replica:
-    eager = {"patience": 1, "delta": 0.01, "tau": 1e-6, "min_bin": 8, "learning_rate": 3e-3}
-    return Replica(
-        dataset="eol",
-        fingerprint="small-0",
-        architecture=ARCHITECTURE,
-        hyperparameters=Hyperparameters(**(eager | point)),
-        seed=seed,
+    return small_replica(
+        seed,
+        EAGER | point,
         budget=Budget(epochs=EPOCHS, probe_epochs=1, probes=1),
         protocol=Protocol.from_dict({"pretrain_schedule": schedule}),
     )

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
 
 from adaptbin import native
-from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica
+from adaptbin.config import Budget, Protocol, Replica
 from adaptbin.replicas import optim
 from adaptbin.tasks import Task
 from adaptbin.training.pack import train_pack
@@ -24,7 +24,7 @@ from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import _train
 from tests.training.fake_device import CUDA, HostTouched, pretend_gpu
 from tests.training.second_device import ELSEWHERE, MixedDevices, SecondDevice
-from tests.training.tables import small_table
+from tests.training.tables import ARCHITECTURE, small_replica, small_table
 from tests.training.test_graphs import FakeGraph, crowd
 from tests.training.test_graphs import make as make_crowd
 
@@ -47,12 +47,10 @@ def no_compiled_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def make(seed: int, *, depth: int = 2, dropout: float = 0.1, schedule: str = "constant", **point: Any) -> Replica:
-    return Replica(
-        dataset="eol",
-        fingerprint="small-0",
-        architecture=Architecture(width=16, depth=depth, batch_size=64, dropout=dropout),
-        hyperparameters=Hyperparameters(**point),
-        seed=seed,
+    return small_replica(
+        seed,
+        point,
+        architecture=replace(ARCHITECTURE, depth=depth, dropout=dropout),
         budget=Budget(epochs=3, probe_epochs=1, probes=1),
         protocol=Protocol.from_dict({"pretrain_schedule": schedule}),
     )

@@ -12,17 +12,16 @@ from typing import Any
 import pytest
 import torch
 
-from adaptbin.config import Budget, Hyperparameters, Protocol, Replica, SeedsVary
+from adaptbin.config import Budget, Protocol, Replica, SeedsVary
 from adaptbin.errors import ConfigError
 from adaptbin.tasks import Task
 from adaptbin.training.checkpoint import FILE_NAME, load_checkpoint
 from adaptbin.training.pack import PackProgress, train_pack
 from adaptbin.training.pretrain import Pretraining
 from tests.paths import BOTH, switched, usable_sets, using
-from tests.training.tables import ARCHITECTURE, small_table
+from tests.training.tables import ARCHITECTURE, EAGER, small_replica, small_table
 
 BUDGET = Budget(epochs=40, probe_epochs=6, probes=3)
-EAGER: dict[str, Any] = {"patience": 1, "delta": 0.01, "tau": 1e-6, "min_bin": 8, "learning_rate": 3e-3}
 CALM: dict[str, Any] = {"patience": 50}
 """Bins stay as they are, so that losses of different epochs can be compared."""
 
@@ -35,16 +34,8 @@ def make(
     budget: Budget = BUDGET,
     **point: Any,
 ) -> Replica:
-    return Replica(
-        dataset="eol",
-        fingerprint="small-0",
-        architecture=ARCHITECTURE,
-        hyperparameters=Hyperparameters(**(EAGER | point)),
-        seed=seed,
-        seeds_vary=seeds_vary,
-        protocol=protocol or Protocol(),
-        budget=budget,
-    )
+    settings = {"protocol": protocol or Protocol(), "seeds_vary": seeds_vary, "budget": budget}
+    return small_replica(seed, EAGER | point, **settings)
 
 
 def without_runtime(record: dict[str, Any]) -> str:
