@@ -92,6 +92,7 @@ def train_one(
     """
     import torch
 
+    from adaptbin.training.checkpoint import FolderCheckpoint
     from adaptbin.training.pack import train_pack
 
     started = datetime.now(UTC)
@@ -99,7 +100,7 @@ def train_one(
     state = None
     if checkpoints is not None:
         write_text(checkpoints / pack.key / MEMBERS, json.dumps([replica.id for replica in pack.replicas]))
-        state = checkpoints / pack.key / "state"
+        state = FolderCheckpoint(checkpoints / pack.key / "state")
     records = (train or train_pack)(
         pack.replicas, table, device=device, checkpoint=state, progress=_throttled(progress, PROGRESS_SECONDS)
     )
