@@ -201,7 +201,9 @@ class TestWhatIsTrained:
         assert run(f"{TINY} --seeds 3 --rebuild", tmp_path, runner) == 1
         assert runner.jobs == []
 
-    def test_a_failed_pack_is_told_and_tried_again(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_failed_pack_is_told_and_tried_again_when_asked(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
             if replicas[0].seed == 1:
                 raise RuntimeError("worn out")
@@ -210,11 +212,21 @@ class TestWhatIsTrained:
         assert run(f"{TINY} --seeds 2", tmp_path, InProcessRunner(train)) == 1
         shown = capsys.readouterr().err
         assert "failed: breast_cancer, 5 replicas: RuntimeError: worn out" in shown
-        assert "5 of 10 replicas have no result; the same command tries again" in shown
+        assert "5 of 10 replicas have no result:" in shown
+        why = "  breast_cancer: 5 replicas (5 points, seeds 1): failed: RuntimeError: worn out (test_"
+        assert why in shown
+        assert "what failed is trained again with --retry-failed" in shown
         runner = CountingRunner()
-        assert run(f"{TINY} --seeds 2", tmp_path, runner) == 0
-        assert runner.seeds == [[1]]
+        assert run(f"{TINY} --seeds 3", tmp_path, runner) == 1  # a new seed is trained, the failed one is told again
+        assert runner.seeds == [[2]]
+        assert why in capsys.readouterr().err
+        assert run(f"{TINY} --seeds 3", tmp_path, runner) == 1
+        assert len(runner.jobs) == 1
+        assert "nothing to train" not in capsys.readouterr().out
+        assert run(f"{TINY} --seeds 3 --retry-failed", tmp_path, runner) == 0
+        assert runner.seeds == [[2], [1]]
         assert not list((tmp_path / "checkpoints").iterdir())
+        assert not list((tmp_path / "failures" / "breast_cancer").iterdir())
 
     def test_an_interrupted_run_continues(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
@@ -246,7 +258,7 @@ class TestWhatIsRefused:
         [
             ("--dataset breast_cancr", "unknown data set 'breast_cancr'; did you mean 'breast_cancer'?"),
             (f"{TINY} --seeds 0", "seeds must be a number n >= 1"),
-            (f"{TINY} --cpus-per-pack 4096", "a pack must fit on this machine, got 4096 cores per pack"),
+            (f"{TINY} --cpus-per-pack 4096", "a pack must fit on one machine, got 4096 cores per pack; there: "),
             (f"{TINY} --rebuild", "--rebuild needs results, got none of this study in"),
             ("--dataset eol --data-dir /nowhere/at/all", "the data folder must be an existing folder"),
             (f"{TINY} --tracking-uri sqlite:///a?b=c", "must be without '?', got"),
@@ -268,9 +280,9 @@ class TestWhatIsRefused:
     def test_gpus_where_there_are_none(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sweeps.service.local.local_gpus", lambda: 0)
+        monkeypatch.setattr("sweeps.service.local.local_gpus", lambda: (0, None))
         assert sensitivity.main([*TINY.split(), "--gpus-per-pack", "0.5", "--output", str(tmp_path / "out")]) == 2
-        assert "GPUs asked for must be on this machine, got 1 core and 0.5 GPU per pack" in capsys.readouterr().err
+        assert "a pack must fit on one machine, got 1 core and 0.5 GPU per pack; there: " in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
 
     def test_an_output_that_cannot_be_written(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

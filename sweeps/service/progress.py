@@ -5,8 +5,8 @@ A live view on a terminal; elsewhere plain lines, at most one every ``LINE_SECON
 
 from __future__ import annotations
 
-import time
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType

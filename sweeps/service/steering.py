@@ -1,7 +1,7 @@
 """Talking to a sweep under way, through files in its output folder: no port, and nobody but who may write there.
 
-``<output>/control/status.json`` tells how the sweep gets on.  A request is a file in ``requests``, its answer one of the
-same name in ``answers``.  The command is :mod:`sweeps.service.control`.
+``<output>/control/status.json`` tells how the sweep gets on.  A request is a file in ``requests``, its answer one of
+the same name in ``answers``.  The command is :mod:`sweeps.service.control`.
 """
 
 from __future__ import annotations

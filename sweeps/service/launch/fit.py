@@ -99,56 +99,71 @@ def _searcher(queue: PackQueue) -> Any:
     """The queue as what Tune asks for trials."""
     from ray.tune.search import Searcher
 
-    class FromQueue(Searcher):
+    class FromQueue(_NotPickled, Searcher):
+        def __init__(self, queue: PackQueue) -> None:
+            super().__init__()
+            self._queue = queue
+
         def suggest(self, trial_id: str) -> Any:
-            pack = queue.take(trial_id)
+            pack = self._queue.take(trial_id)
             if pack is not None:
                 return to_config(pack)
-            return Searcher.FINISHED if queue.is_over else None
+            return Searcher.FINISHED if self._queue.is_over else None
 
         def on_trial_complete(self, trial_id: str, result: Any = None, error: bool = False) -> None:
             if not error:  # the callback hears of errors, with their text
-                queue.stopped(trial_id)
+                self._queue.stopped(trial_id)
 
         def save(self, checkpoint_path: str) -> None:
-            Path(checkpoint_path).touch()  # Tune saves it for a resume that we do not use
+            Path(checkpoint_path).touch()
 
         def restore(self, checkpoint_path: str) -> None:
             raise NotImplementedError
 
-    return FromQueue()
+    return FromQueue(queue)
 
 
 def _scheduler(queue: PackQueue) -> Any:
     """First come, first served; stops packs that hold withdrawn replicas."""
     from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 
-    class StopWithdrawn(FIFOScheduler):  # type: ignore[misc]
-        def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
-            decision: str = TrialScheduler.STOP if queue.stops(trial.trial_id) else TrialScheduler.CONTINUE
-            return decision
+    class StopWithdrawn(_NotPickled, FIFOScheduler):
+        def __init__(self, queue: PackQueue) -> None:
+            super().__init__()  # type: ignore[no-untyped-call]
+            self._queue = queue
 
-    return StopWithdrawn()  # type: ignore[no-untyped-call]
+        def on_trial_result(self, tune_controller: Any, trial: Any, result: Mapping[str, Any]) -> str:
+            stops = self._queue.stops(trial.trial_id)
+            return str(TrialScheduler.STOP if stops else TrialScheduler.CONTINUE)
+
+    return StopWithdrawn(queue)
 
 
 def _callback(fit: Fit) -> Any:
     from ray import tune
 
-    class Forward(tune.Callback):
-        def __getstate__(self) -> dict[str, Any]:
-            return {}  # Tune pickles its settings, for a resume that we do not use; a thread cannot be pickled
+    class Forward(_NotPickled, tune.Callback):
+        def __init__(self, fit: Fit) -> None:
+            self._fit = fit
 
         def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
             # In the main thread; what is raised here ends the run after Tune cleaned up.
-            fit.check()
+            self._fit.check()
 
         def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
-            fit.queue.report(trial.trial_id, result)
+            self._fit.queue.report(trial.trial_id, result)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            fit.died(trial.trial_id, last_line(trial.get_error() or "no reason given"))
+            self._fit.died(trial.trial_id, last_line(trial.get_error() or "no reason given"))
 
-    return Forward()
+    return Forward(fit)
+
+
+class _NotPickled:
+    """Tune pickles its parts for a resume that we do not use, and these hold threads, which cannot be."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
 
 
 def _name(trial: Any) -> str:

@@ -71,7 +71,7 @@ def trial(config: Mapping[str, Any], *, tables: Mapping[Any, Any], settings: Map
 
 
 def to_config(pack: Pack) -> dict[str, str]:
-    """A pack as a trial's configuration: one short string, which Tune copies, prints and stores without looking into."""
+    """A pack as a trial's configuration: one short string, which Tune copies and stores without looking into it."""
     parts = {"replicas": [replica.identity() for replica in pack.replicas], "resumes": pack.resumes}
     return {"pack": base64.b64encode(zlib.compress(json.dumps(parts).encode())).decode()}
 
