@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
@@ -18,12 +19,14 @@ import pandas as pd
 import psutil
 import pytest
 
+from adaptbin.errors import ConfigError
 from sweeps import sensitivity
 from sweeps.service.local import InProcessRunner
 from sweeps.service.plan import Resources
+from sweeps.service.steering import Request, ask
 from sweeps.service.sweep import Sweep
 from sweeps.service.work import Job, Listener
-from tests.service.fakes import fake_train
+from tests.service.fakes import fake_train, progress_at
 
 TINY = "--dataset breast_cancer --preset quick --epochs 2 --probe-epochs 2 --probes 2 --panel tau"
 
@@ -242,6 +245,45 @@ class TestWhatIsTrained:
         assert runner.seeds == [[1, 2]]
         assert len(results(tmp_path)) == 15
         assert not list((tmp_path / "checkpoints").iterdir())
+
+    def test_points_are_added_and_cancelled_meanwhile(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        answers: list[str] = []
+
+        def train(replicas: Any, table: Any, *, progress: Any, **settings: Any) -> Any:
+            if not answers:
+                answers.append("asking")
+                words = (("cancel", "tau", 1e-4), ("add", "patience", 7), ("add", "tau", 0.005), ("cancel", "tau", 0.1))
+                thread = threading.Thread(target=lambda: [answers.append(answered(*word)) for word in words])
+                thread.start()
+                while thread.is_alive():  # as training does, with a report now and then
+                    thread.join(0.6)
+                    progress(progress_at(1, 2, len(replicas)))
+            return fake_train(replicas, table, progress=progress, **settings)
+
+        def answered(verb: Any, panel: str, value: float) -> str:
+            try:
+                return ask(tmp_path, Request(verb, panel, value))
+            except ConfigError as error:
+                return f"refused: {error}"
+
+        assert run(f"{TINY} --seeds 2", tmp_path, InProcessRunner(train)) == 0
+        assert answers[3].startswith("tau=0.005 added: 2 replicas in ")
+        assert answers[3].endswith("in later runs give --value tau=0.005 to keep it")
+        assert answers[4].startswith("tau=0.1 cancelled: 2 replicas to train less; results")
+        assert answers[1] == "refused: the default, which all points are compared with, must stay, got tau=0.0001"
+        assert answers[2] == "refused: unknown panel of this study 'patience' (known: tau)"
+        taus = sorted(
+            r["identity"]["hyperparameters"]["tau"] for r in results(tmp_path).values() if r["identity"]["seed"]
+        )
+        assert taus == [1e-5, 1e-4, 1e-3, 5e-3, 1e-2]
+        points = pd.read_csv(tmp_path / "sensitivity" / "breast_cancer" / "points.csv")
+        assert list(points["value"]) == taus and list(points["n"]) == [2] * 5
+        assert not list((tmp_path / "checkpoints").iterdir())
+        # The same in later runs: what was added has an option, what was cancelled is asked for again.
+        runner = CountingRunner()
+        assert run(f"{TINY} --seeds 2 --value tau=0.005", tmp_path, runner) == 0
+        trained = {r.hyperparameters.tau for pack in runner.jobs[0].packs for r in pack.replicas}
+        assert trained == {0.1}
 
     def test_checkpoints_of_other_studies_stay(self, tmp_path: Path) -> None:
         other = tmp_path / "checkpoints" / "other"

@@ -63,6 +63,7 @@ class Steering:
         for path in (*self._folder.glob("requests/*.json"), *self._folder.glob("answers/*.json")):
             path.unlink(missing_ok=True)  # asked of, or answered by, a sweep that is over
         (self._folder / "requests").mkdir(parents=True, exist_ok=True)
+        self._tell()
         return self
 
     def __exit__(
@@ -73,11 +74,14 @@ class Steering:
 
     def changes(self) -> Sequence[Change]:
         """See :class:`sweeps.service.work.Steering`.  What is wrong with a request is told to who made it."""
-        with suppress(OSError):  # a full disk: results will tell
-            if time.monotonic() - self._told >= STATUS_SECONDS:
-                self._told = time.monotonic()
-                write_text(self._folder / "status.json", json.dumps(self._status()))
+        if time.monotonic() - self._told >= STATUS_SECONDS:
+            self._tell()
         return [change for path in sorted(self._folder.glob("requests/*.json")) if (change := self._take(path))]
+
+    def _tell(self) -> None:
+        self._told = time.monotonic()
+        with suppress(OSError):  # a full disk: results will tell
+            write_text(self._folder / "status.json", json.dumps(self._status()))
 
     def _take(self, path: Path) -> Change | None:
         change = None

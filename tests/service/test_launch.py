@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,13 +24,14 @@ from sweeps.service.launch import RayRunner
 from sweeps.service.local import InProcessRunner
 from sweeps.service.plan import Pack, Resources, make_plan
 from sweeps.service.points import get_panels, sensitivity_study
-from sweeps.service.work import Failure, Job, first_line, last_line, threads
+from sweeps.service.work import Change, Failure, Job, first_line, last_line, threads
 from tests.service.fakes import Hearing, fake_record, fake_train
 
 STUDY = sensitivity_study(
     [get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=range(4), budget=Budget(epochs=3)
 )
 PACKS = make_plan(STUDY, ()).packs
+LATER = make_plan(replace(STUDY, seeds=(4,)), ()).packs[0]
 TABLE_KEY = PACKS[0].table_key
 
 
@@ -165,18 +167,25 @@ def test_a_listener_that_fails_stops_the_run() -> None:
 
 @pytest.mark.slow
 def test_ray_with_every_kind_of_trouble(breast_cancer: EncodedTable, tmp_path: Path) -> None:
-    """One Ray session: a pack in good health, one whose training raises, one too large, one whose worker dies once."""
+    """One Ray session: a pack that loses a replica on the way, one whose training raises, one too large, one whose
+    worker dies once, and one that comes later."""
     died = tmp_path / "died"
+    unwanted = PACKS[0].replicas[0].id
 
     # Nested, so that it travels by value: workers cannot import the tests.
     def train(
         replicas: tuple[Replica, ...], table: Any, *, device: str, checkpoint: Any, progress: Any
     ) -> list[dict[str, Any]]:
+        import time
+
         import torch
 
         from adaptbin.training.pack import PackProgress
 
         progress(PackProgress("pretrain", 1, 3, len(replicas), 0, 1.0, 2.0))
+        while unwanted in [r.id for r in replicas]:
+            time.sleep(0.6)
+            progress(PackProgress("pretrain", 2, 3, len(replicas), 0, 1.0, 2.0))
         if replicas[0].seed == 1:
             raise ValueError("no such thing")
         if replicas[0].seed == 2 and len(replicas) > 3:
@@ -187,22 +196,35 @@ def test_ray_with_every_kind_of_trouble(breast_cancer: EncodedTable, tmp_path: P
         runtime = {"threads": torch.get_num_threads(), "rows": len(table.inputs), "pack_size": len(replicas)}
         return [{"id": r.id, "runtime": runtime} for r in replicas]
 
+    class Person:
+        """Once the first pack trains, wants one replica less and one pack more."""
+
+        asked = False
+
+        def changes(self) -> list[Change]:
+            if self.asked or not any(pack == PACKS[0] for pack, _ in heard.workers):
+                return []
+            self.asked = True
+            return [Change(added=(LATER,)), Change(withdrawn=frozenset({unwanted}))]
+
     heard = Hearing()
     place = FolderPlace(tmp_path / "checkpoints")
-    job = job_of(breast_cancer, checkpoints=place)
+    job = job_of(breast_cancer, checkpoints=place, steering=Person())
     assert RayRunner(train=train).run(job, heard) is None
     ((failed, failure),) = heard.failures
     assert failed == PACKS[1]
     assert failure.reason.startswith("ValueError: no such thing (test_launch.py:")
     assert "raise ValueError" in failure.detail
-    assert heard.records.keys() == {r.id for r in STUDY.all_replicas if r.seed != 1}
+    wanted = [*STUDY.all_replicas, *LATER.replicas]
+    assert heard.records.keys() == {r.id for r in wanted if r.seed != 1 and r.id != unwanted}
     assert {r["runtime"]["rows"] for r in heard.records.values()} == {569}
     assert {r["runtime"]["threads"] for r in heard.records.values()} == {1}
-    assert [r["runtime"]["granted"] for r in heard.records.values()] == [{"cpus": 1.0, "gpus": 0.0}] * 15
+    assert [r["runtime"]["granted"] for r in heard.records.values()] == [{"cpus": 1.0, "gpus": 0.0}] * 19
     retried = {(pack.replicas[0].seed, len(pack.replicas)): reason for pack, reason in heard.retries}
     assert retried[3, 5].startswith("its worker died (")
     assert retried[3, 5].endswith("goes on from its checkpoint")
     assert "MemoryError: too large" in retried[2, 5]
+    assert retried[0, 4] == "goes on without the replicas that were withdrawn"
     halves = [pack for pack in heard.finished_packs if pack.replicas[0].seed == 2]
     assert sorted(len(pack.replicas) for pack in halves) == [2, 3]
     assert {pack.resumes for pack in halves} == {(PACKS[2].key,)}
