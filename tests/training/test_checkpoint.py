@@ -43,7 +43,7 @@ PACK = [
     make(1, **DECAYS),
     make(2, t_max=6, patience=3),
     make(3, learning_rate=1e30),
-    make(4, masking="random", mask_prob=0.3),
+    make(4, masking="random", mask_prob=0.3, patience=4, delta=0.3),
     make(5, t_init=40, t_max=60, **DECAYS),
     make(1, w_sord=1.0, t_init=20),
     make(6, min_bin=2, patience=2, **DECAYS),
@@ -124,13 +124,13 @@ def test_any_part_of_a_pack_goes_on_exactly(way: str) -> None:
 @pytest.mark.parametrize("way", BOTH)
 def test_head_rows_that_a_replica_did_not_have_have_decayed(way: str) -> None:
     """Saved with room for its own bins, it goes on beside wider heads, and grows into rows drawn only then."""
-    table, alone, wide = small_table(), PACK[0], PACK[4]
+    table, alone, wide = small_table(), make(1, t_init=12, min_bin=2, delta=0.1, **DECAYS), PACK[4]
     with using(way):
         crowd = [*[make(seed, t_max=5) for seed in (7, 8)], alone, *[make(seed) for seed in (9, 10, 11)], wide]
         whole, states = trained(crowd, table)
         (state,) = saved_states(PipeCheckpoint(states[3]))
         capacities = [stack["capacity"] for stack in state["stacks"]]
-        assert capacities[0] < capacities[1]
+        assert capacities[0] < capacities[1], "the heads must differ in width"
         assert max(json.loads(whole[alone.id])["bins"]["final"]) > capacities[0]
         assert without_runtime(goes_on([wide, alone], table, states[3])) == [whole[wide.id], whole[alone.id]]
 
@@ -194,6 +194,17 @@ def test_states_of_others_are_not_used(table: EncodedTable, states: list[bytes])
     assert begins([make(1, schedule="constant", **DECAYS)], table, states[2]) == 0
     other = trained([PACK[3]], table)[1][0]
     assert begins(PACK[:2], table, states[2], other) == 3  # passed over
+
+
+def test_stacks_of_different_epochs_are_not_one_state(table: EncodedTable) -> None:
+    both = [PACK[0], PACK[3]]
+    kept, (one, other) = PipeCheckpoint(), (Pretraining([replica], table) for replica in both)
+    for epoch, state in ((1, one), (1, other), (2, one)):
+        state.run_epoch()
+        assert state.epoch == epoch
+    parts = {"arithmetic": resume.arithmetic(one.device), "replicas": 2, "seconds": 0.0, "core_seconds": 0.0}
+    save_state(kept, parts | {"stacks": [one.state(), other.state()]})
+    assert [begins(part, table, *kept.states) for part in (both, both[:1], both[1:])] == [0, 2, 1]
 
 
 def test_another_layout_is_not_used(table: EncodedTable, states: list[bytes], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -290,12 +301,12 @@ class SlowStore:
     [
         (1.0, 0.001, 60.0, [*range(2, 41, 2)]),  # every twentieth
         (0.01, 0.001, 60.0, []),  # over too soon
-        (1.0, 0.2, 60.0, [2, 12, 22, 32]),  # a fiftieth of the time, at the end of a part
+        (1.0, 0.1875, 60.0, [2, 12, 22, 32]),  # a fiftieth of the time, at the end of a part
         (45.0, 50.0, 60.0, [*range(2, 41, 2)]),  # slow to save, but what is lost counts more
         (100.0, 50.0, 60.0, [*range(1, 41)]),
         (1.0, 9.0, 0.0, [*range(1, 41)]),
-        (1.0, 0.4, 60.0, [2, 22]),
-        (2.0, 0.4, 60.0, [2, 12, 22, 32]),
+        (1.0, 0.375, 60.0, [2, 22]),
+        (2.0, 0.375, 60.0, [2, 12, 22, 32]),
     ],
 )
 def test_when_a_state_is_saved(
