@@ -86,9 +86,9 @@ class PackQueue:
         found = self._training.get(name)
         return found.began if found else {}
 
-    def find(self, matches: Callable[[Mapping[str, Any]], bool]) -> str | None:
-        """Name of a pack in training whose worker told of itself what ``matches``; None when there is none."""
-        return next((name for name, t in self._training.items() if t.began and matches(t.began)), None)
+    def find(self, matches: Callable[[Mapping[str, Any]], bool]) -> list[str]:
+        """Names of packs in training whose workers told of themselves what ``matches``."""
+        return [name for name, training in self._training.items() if training.began and matches(training.began)]
 
     def stops(self, name: str) -> bool:
         """Whether the pack should be stopped: :meth:`stopped` then goes on with what is left of it."""

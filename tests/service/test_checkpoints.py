@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import pickle
+import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import pytest
+from moto.server import ThreadedMotoServer
 
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError, ResourceError
@@ -19,11 +23,32 @@ from sweeps.service.points import get_panels, sensitivity_study
 STUDY = sensitivity_study([get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=range(2))
 WHOLE = Pack(STUDY.all_replicas[:4])
 PART = Pack(WHOLE.replicas[:2], resumes=(WHOLE.key,))
+COUNT = itertools.count()
 IDS = {pack.key: tuple(r.id for r in pack.replicas) for pack in (WHOLE, PART)}
 
 
-@pytest.fixture(params=["folder", "storage", "file address"])
+@pytest.fixture(scope="module")
+def bucket() -> Iterator[str]:
+    """Address of an empty bucket of a server that speaks S3, on loopback."""
+    server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "testing")
+        patch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+        address = f"s3://states/sweep%d?endpoint_override={host}:{port}&scheme=http"
+        with urllib.request.urlopen(urllib.request.Request(f"http://{host}:{port}/states", method="PUT")) as made:
+            assert made.status == 200
+        yield address
+    server.stop()
+
+
+@pytest.fixture(params=["folder", "storage", "file address", "bucket"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Any:
+    if request.param == "bucket":
+        address = request.getfixturevalue("bucket") % next(COUNT)
+        return StoragePlace(address)
     folder = tmp_path / "with a space" / "checkpoints"
     if request.param == "folder":
         return FolderPlace(folder)

@@ -184,8 +184,8 @@ def test_packs_can_be_added_also_what_was_withdrawn_before() -> None:
 def test_a_run_that_broke_hands_back_all_packs() -> None:
     with scene() as it:
         names = {"a": it.train("a"), "b": it.train("b")}
-        assert it.queue.find(lambda began: began["pid"] == 8) is None
-        assert it.queue.find(lambda began: began["pid"] == 7) == "a"
+        assert it.queue.find(lambda began: began["pid"] == 8) == []
+        assert it.queue.find(lambda began: began["pid"] == 7) == ["a", "b"]
         it.queue.all_stopped("again")
         assert set(it.queue.waiting) == set(PACKS)
     assert {pack for pack, _ in it.heard.retries} == set(names.values())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -89,8 +90,9 @@ class Fit:
         text = "\n".join(_causes(error))
         if "low on memory" not in text and "OutOfMemory" not in text:
             raise error
-        victim = self.queue.find(lambda began: f"pid={began['pid']}" in text and str(began["node"]) in text)
-        if victim is not None:
+        killed = text.partition("Selected to kill")[2]
+        pids = set(map(int, re.findall(r"\bpid=(\d+)", killed)))
+        for victim in self.queue.find(lambda began: began["pid"] in pids and str(began["node"]) in text):
             self.queue.ran_out_of_memory(victim, Failure("Ray's memory monitor killed its worker"))
         self.queue.all_stopped("Ray's memory monitor stopped the run; goes on from its checkpoint")
 
