@@ -48,6 +48,10 @@ def import_ray(*, local: bool) -> Any:
     import ray
 
     logging.getLogger("ray").setLevel(logging.ERROR)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # what fails is told by us, once
+    # Else a machine that dies prints its log into ours, in spite of log_to_driver=False; there is no public switch.
+    if hasattr(ray._private.worker, "_worker_logs_enabled"):
+        ray._private.worker._worker_logs_enabled = False
     return ray
 
 

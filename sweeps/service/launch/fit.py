@@ -6,6 +6,7 @@ import gc
 import re
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from sweeps.service.interrupt import Interruption
 from sweeps.service.kernel_kills import kernel_kills
 from sweeps.service.launch.trial import to_config, trial
 from sweeps.service.plan import Resources
-from sweeps.service.work import Failure, Steering, last_line
+from sweeps.service.work import Failure, Steering, first_line
 
 STEERING_SECONDS = 1.0
 """Time between two looks at what was asked of a run under way."""
@@ -80,7 +81,9 @@ class Fit:
     def died(self, name: str, reason: str) -> None:
         """The worker of a pack is gone: killed by the kernel for want of memory, or otherwise."""
         began = self.queue.began(name)
-        if began and _kernel_kills_of(str(began["node"])) > began["kernel_kills"]:
+        if "low on memory" in reason or "OutOfMemory" in reason:
+            self.queue.ran_out_of_memory(name, Failure(f"Ray's memory monitor killed its worker ({reason})"))
+        elif began and _kernel_kills_of(str(began["node"])) > began["kernel_kills"]:
             self.queue.ran_out_of_memory(name, Failure(f"the kernel killed its worker for want of memory ({reason})"))
         else:
             self.queue.died(name, Failure(f"its worker died ({reason})"))
@@ -156,7 +159,7 @@ def _callback(fit: Fit) -> Any:
             self._fit.queue.report(trial.trial_id, result)
 
         def on_trial_error(self, iteration: int, trials: Any, trial: Any, **info: Any) -> None:
-            self._fit.died(trial.trial_id, last_line(trial.get_error() or "no reason given"))
+            self._fit.died(trial.trial_id, _error_of(trial))
 
     return Forward(fit)
 
@@ -166,6 +169,14 @@ class _NotPickled:
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
+
+
+def _error_of(trial: Any) -> str:
+    """The first line of a trial's error: ``Trial.get_error`` looks where the text is only put later."""
+    with suppress(OSError, TypeError):
+        _, _, text = Path(trial.error_file).read_text(encoding="utf-8").rpartition("Failure #")
+        return first_line(text.partition("\n")[2])
+    return "no reason given"
 
 
 def _name(trial: Any) -> str:
