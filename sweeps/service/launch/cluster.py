@@ -57,6 +57,9 @@ def import_ray(*, local: bool) -> Any:
 
 def start(ray: Any, job: Job, temporary: Path) -> None:
     """Start Ray on this machine, for itself alone and with its files in ``temporary``."""
+    if len(job.packs) * job.resources.cpus < available_cores():
+        # Ray would start an idle worker per core, each of them some 70 MB.
+        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     size = sum(
         tensor.nbytes for table in job.tables.values() for tensor in vars(table).values() if hasattr(tensor, "nbytes")
     )
