@@ -34,7 +34,7 @@ class RayRunner:
         else:
             ray = import_ray(local=False)
             join(ray, self._address)
-            nodes = live_nodes(ray)
+            nodes = live_nodes(ray, resources)
         require_fit(resources, nodes)
         return nodes
 
