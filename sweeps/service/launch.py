@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import shutil
 import socket
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,6 +21,7 @@ from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
 from sweeps.service.local import local_fit, local_gpus
 from sweeps.service.manifest import available_cores, git_state
 from sweeps.service.plan import Pack, Resources
+from sweeps.service.watchdog import make_folder, watched
 from sweeps.service.work import Job, Listener, Train, describe, first_line, forget, last_line, threads, train_one
 
 MAX_FAILURES = 3
@@ -72,19 +72,18 @@ class RayRunner:
         A pack whose worker dies is started again from its checkpoint; one whose worker keeps dying is cut in half.
         """
         ray = _import_ray(local=self._address is None)
-        temporary = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp" if Path("/tmp").is_dir() else None))
-        try:
-            with noting_signals() as interruption:
+        temporary = make_folder()
+        with noting_signals() as interruption, watched(temporary):
+            try:
                 if self._address is None:
                     _start(ray, job, temporary)
                 else:
                     self._connect(ray)
                 interruption.arm()  # ray.init installs a handler of its own for SIGTERM
                 self._train_all(ray, job, listener, interruption, temporary)
-                return interruption.signum
-        finally:
-            ray.shutdown()
-            shutil.rmtree(temporary, ignore_errors=True)
+            finally:
+                ray.shutdown()
+        return interruption.signum
 
     def _connect(self, ray: Any) -> None:
         if not ray.is_initialized():
