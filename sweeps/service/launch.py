@@ -17,6 +17,7 @@ from typing import Any
 from adaptbin.errors import ResourceError
 from sweeps.service.attempt import Attempt, pack_records
 from sweeps.service.calls import CallThread
+from sweeps.service.guard import guarded
 from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
 from sweeps.service.local import local_fit, local_gpus
 from sweeps.service.manifest import available_cores, git_state
@@ -73,7 +74,7 @@ class RayRunner:
         """
         ray = _import_ray(local=self._address is None)
         temporary = make_folder()
-        with noting_signals() as interruption, watched(temporary):
+        with noting_signals() as interruption, watched(temporary), guarded(interruption) as guard:
             try:
                 if self._address is None:
                     _start(ray, job, temporary)
@@ -82,6 +83,7 @@ class RayRunner:
                 interruption.arm()  # ray.init installs a handler of its own for SIGTERM
                 self._train_all(ray, job, listener, interruption, temporary)
             finally:
+                guard.rest()
                 ray.shutdown()
         return interruption.signum
 

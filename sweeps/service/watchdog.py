@@ -35,6 +35,9 @@ _ALIVE = ".alive"
 _DONE = b"done"
 """What a driver says that ended its block itself."""
 
+_KEEP_ENVIRONMENT = "SPT_NOENV"
+"""Has a process that gives itself a title, as Ray's do, write it over its arguments only, not over the mark too."""
+
 _TERMINATE_SECONDS = 2.0
 _KILL_SECONDS = 10.0
 """How long processes may take after SIGTERM, and after SIGKILL, which only the kernel can delay."""
@@ -49,27 +52,28 @@ def watched(folder: Path) -> Iterator[None]:
     """
     alive = _hold(folder)
     reading, writing = os.pipe()  # neither end is inherited by other children
-    before = os.environ.get(MARK)
+    marks = {MARK: str(folder), _KEEP_ENVIRONMENT: "1"}
+    before = {name: os.environ.get(name) for name in marks}
     try:
         watchdog = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, str(folder), str(os.getpid())],
             stdin=reading,
             stdout=subprocess.DEVNULL,
             pass_fds=[alive],
-            env={name: value for name, value in os.environ.items() if name != MARK},
             cwd="/",
             start_new_session=True,
         )
     finally:
         os.close(reading)
-    os.environ[MARK] = str(folder)
+    os.environ.update(marks)
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[MARK]
-        else:
-            os.environ[MARK] = before
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
         with suppress(BrokenPipeError):  # somebody killed the watchdog
             os.write(writing, _DONE)
         os.close(writing)
