@@ -24,7 +24,7 @@ def save_checkpoint(folder: Path, replica_ids: Sequence[str], parts: Mapping[str
     The file is written under a temporary name, synced, and renamed: a reader sees the old state or the new one.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f"{FILE_NAME}.{os.getpid()}.tmp"
+    temporary = folder / f".{FILE_NAME}-{os.getpid()}.part"
     with temporary.open("wb") as file:
         torch.save({"schema": SCHEMA, "replicas": json.dumps(list(replica_ids)), **parts}, file)
         file.flush()
