@@ -116,8 +116,9 @@ class Node:
 
     @property
     def actors(self) -> dict[int, str]:
-        """The workers that hold an actor or run something, observers' aside."""
-        return {pid: title for pid, title in self.workers.items() if not title.startswith("ray::IDLE")}
+        """The workers that hold an actor or run something."""
+        others = ("ray::IDLE", "ray::DashboardAgent", "ray::RuntimeEnvAgent")
+        return {pid: title for pid, title in self.workers.items() if not title.startswith(others)}
 
 
 @dataclass
@@ -271,13 +272,14 @@ class Cluster:
             "OMP_NUM_THREADS": "1",
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.token),
+            "RAY_START_HOOK": "tests.cluster.start.without_client_server",
             "RAY_USAGE_STATS_ENABLED": "0",
             **self.extra,
             MARK: mark,
         }
         words = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--node-ip-address={ip}"]
         if head:
-            words += ["--head", "--port=0", f"--include-dashboard={str(self.dashboard).lower()}"]
+            words += ["--head", "--port=0", "--no-monitor", f"--include-dashboard={str(self.dashboard).lower()}"]
             words += ["--dashboard-host=127.0.0.1", "--dashboard-port=0"] if self.dashboard else []
         else:
             words += [f"--address={self.address}"]
@@ -289,7 +291,9 @@ class Cluster:
             f"--object-store-memory={self.object_store}",
             "--min-worker-port=0",
             "--max-worker-port=0",
+            "--dashboard-agent-listen-port=0",
             "--disable-usage-stats",
+            f"--include-log-monitor={str(head and self.dashboard).lower()}",  # it costs half a second per node
         ]
         with (folder / "start.log").open("wb") as log:
             started = subprocess.Popen(
