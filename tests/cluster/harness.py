@@ -49,21 +49,21 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -
         time.sleep(0.1)
 
 
-def marked_processes(mark: str) -> list[psutil.Process]:
-    """Every live process that inherited ``mark``."""
+def marked_processes(*marks: str) -> list[psutil.Process]:
+    """Every live process that inherited one of ``marks``."""
     found = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+            if process.environ().get(MARK) in marks and process.status() != psutil.STATUS_ZOMBIE:
                 found.append(process)
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
     return found
 
 
-def kill_marked(mark: str) -> None:
-    """Kill every process that inherited ``mark``: all are stopped before the first dies, so none acts on a death."""
-    while processes := marked_processes(mark):
+def kill_marked(*marks: str) -> None:
+    """Kill every process that inherited one of ``marks``: all stop before the first dies, so none acts on a death."""
+    while processes := marked_processes(*marks):
         for number in (signal.SIGSTOP, signal.SIGKILL):
             for process in processes:
                 try:
@@ -317,10 +317,13 @@ class Cluster:
         wait_until(up, f"{node.name}", START_SECONDS)
 
     def _end(self) -> None:
-        for process in [driver.process for driver in self.drivers] + [p for p in [self._observer] if p]:
-            process.kill()
-            process.wait()
-        for node in reversed(self.nodes):
-            kill_marked(node.mark)
+        for driver in self.drivers:
+            driver.process.kill()
+            driver.process.wait()
+        if self._observer is not None:
+            self._observer.kill()
+            self._observer.communicate()
+        kill_marked(*(node.mark for node in self.nodes))
+        for node in self.nodes:
             node.started.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
