@@ -60,7 +60,7 @@ class FolderCheckpoint:
     def write(self, write: Callable[[BinaryIO], None]) -> None:
         """Write under a temporary name, sync, and rename.  Raises OSError, and leaves the old state, if that fails."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = self.folder / f"{FILE_NAME}.{os.getpid()}.tmp"
+        temporary = self.folder / f".{FILE_NAME}-{os.getpid()}.part"
         try:
             with temporary.open("wb") as file:
                 write(file)
@@ -88,20 +88,10 @@ def saved_states(checkpoint: Checkpoint) -> Iterator[dict[str, Any]]:
 
     One that is not costs time, never a result, so it is treated as absent.
     """
-<<<<<<< HEAD
     for stream in checkpoint.read():
         state = _load(stream)
         if state is not None:
             yield state
-=======
-    folder.mkdir(parents=True, exist_ok=True)
-    temporary = folder / f".{FILE_NAME}-{os.getpid()}.part"
-    with temporary.open("wb") as file:
-        torch.save({"schema": SCHEMA, "replicas": json.dumps(list(replica_ids)), **parts}, file)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(folder / FILE_NAME)
->>>>>>> watchdog
 
 
 def _load(stream: BinaryIO) -> dict[str, Any] | None:
