@@ -14,6 +14,8 @@ from adaptbin.errors import ConfigError
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 """Databases MLflow can keep runs in."""
 
+_SERVERS = ("http://", "https://")
+
 
 @dataclass(frozen=True)
 class Store:
@@ -30,6 +32,11 @@ class Store:
     """Whether the store was made for this output folder, rather than named by a tracking URI and perhaps shared."""
     problem: str | None = None
     """Why nothing can be logged here; the tracker reports it and does nothing else."""
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it is a tracking server, which keeps database and artifacts to itself."""
+        return self.tracking_uri.startswith(_SERVERS)
 
     @property
     def database(self) -> Path | None:
@@ -51,7 +58,7 @@ def resolve_store(output: Path, root: Path, tracking_uri: str | None = None) -> 
     output, root = output.resolve(), root.resolve()
     artifacts = str(output / "artifacts")
     if tracking_uri is not None:
-        if tracking_uri.startswith(("http://", "https://")):
+        if tracking_uri.startswith(_SERVERS):
             page = shlex.quote(without_password(tracking_uri))
             browse = f"{shlex.quote(sys.executable)} -m webbrowser {page}"
             return Store(tracking_uri, None, browse, output, is_own=False)
@@ -64,7 +71,9 @@ def resolve_store(output: Path, root: Path, tracking_uri: str | None = None) -> 
         return Store(uri, artifacts, _ui_command(uri), output, is_own=False)
     is_default = output == root / "mlruns"
     uri = _sqlite_uri((root if is_default else output) / "mlflow.db")
-    return Store(uri, artifacts, _ui_command(uri), output, problem=_old_file_store(output, root) if is_default else None)
+    return Store(
+        uri, artifacts, _ui_command(uri), output, problem=_old_file_store(output, root) if is_default else None
+    )
 
 
 def sqlite_path(uri: str) -> Path | None:

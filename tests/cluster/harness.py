@@ -211,9 +211,7 @@ class Cluster:
         del environment[MARK]
         return environment
 
-    def drive(
-        self, *words: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
-    ) -> Driver:
+    def drive(self, *words: str, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> Driver:
         """Start ``python WORDS`` in a folder of its own."""
         folder = folder or Path(tempfile.mkdtemp(prefix="d-", dir=self.folder))
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:
