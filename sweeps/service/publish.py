@@ -21,8 +21,8 @@ from sweeps.service.figures import save_figure, sensitivity_figure
 from sweeps.service.files import write_text
 from sweeps.service.points import Study
 from sweeps.service.results import ResultsStore
-from sweeps.service.tables import points_frame, replica_frame, rows_of, write_manifest, write_tables
 from sweeps.service.runs import Status, StudyRun
+from sweeps.service.tables import points_frame, replica_frame, rows_of, write_manifest, write_tables
 from sweeps.service.tracker import Tracker
 
 SUMMARY = {"test_mean": "mean", "test_sd": "sd", "test_low": "low", "test_high": "high", "val_mean": "val_mean"}

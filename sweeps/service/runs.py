@@ -121,7 +121,7 @@ class RunTree:
     def make_points(self, points: Sequence[Mapping[str, Any]], unfinished: Sequence[Mapping[str, Any]]) -> None:
         """Make the runs of points that have none yet, so that the interface lists them in this order.
 
-        Those ``unfinished``, with replicas still to come, are marked as running, whatever an earlier study made of them.
+        Those ``unfinished``, with replicas still to come, are marked as running, whatever they were.
         """
         now = int(1000 * time.time())
         # It lists by time of creation, the latest first.

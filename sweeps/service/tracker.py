@@ -110,7 +110,7 @@ class Tracker:
         opening = partial(self._open, study, name, settings, list(points), note, dict(tags or {}))
         self._studies[study] = opening
         self._unfinished[study] = list(unfinished)
-        self._put("studies", lambda: self._tree(study) and None)
+        self._put("studies", lambda: self._begin(study))
         return study
 
     def page(self, study: StudyRun) -> str | None:
@@ -179,6 +179,9 @@ class Tracker:
 
         self._asked[what] += 1
         self._writer.put(counted)
+
+    def _begin(self, study: StudyRun) -> None:
+        self._tree(study)
 
     def _write_replica(self, study: StudyRun, read: Callable[[], Mapping[str, Any]]) -> None:
         try:
