@@ -136,4 +136,4 @@ def postgres_binaries() -> Path | None:
     """Folder of ``initdb``, on the path or where Debian puts it; None where there is none."""
     found = shutil.which("initdb")
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/initdb"))
-    return Path(found).parent if found else debian[-1].parent if debian else None
+    return Path(found).resolve().parent if found else debian[-1].parent if debian else None

@@ -126,7 +126,11 @@ def interface(command: list[str], folder: Path) -> Iterator[str]:
         yield f"http://127.0.0.1:{port}"
     finally:
         os.killpg(server.pid, signal.SIGTERM)
-        server.wait(30)
+        try:
+            server.wait(5)
+        except subprocess.TimeoutExpired:  # it waits for connections that a client of this process keeps
+            os.killpg(server.pid, signal.SIGKILL)
+            server.wait(30)
 
 
 def answers(url: str) -> bool:
