@@ -97,7 +97,9 @@ def reason(store: Store, error: Exception) -> str:
             "the database was made by another version of MLflow; make a copy of it, then run "
             f"`mlflow db upgrade {without_password(store.tracking_uri)}`"
         )
-    first_line = (str(error).strip().splitlines() or [""])[0]
+    # SQLAlchemy begins with where in its work an error came up.
+    lines = [line for line in str(error).strip().splitlines() if not line.startswith("(raised as a result of")]
+    first_line = (lines or [""])[0]
     text = f"{type(error).__name__}: {first_line[:300].rstrip('. ')}"
     password = urlsplit(store.tracking_uri).password
     return text.replace(password, "***") if password else text

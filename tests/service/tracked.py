@@ -64,7 +64,7 @@ class Seen:
     """What a store shows of ``adaptbin/eol``."""
 
     runs: dict[str, Any] = field(default_factory=dict)
-    """adaptbin.key -> mlflow run."""
+    """adaptbin.key (where several studies have one, from the second on the run's id) -> mlflow run."""
     children: dict[str, list[str]] = field(default_factory=dict)
     """Run name -> names of the runs right below it, as listed: the latest first."""
 
@@ -81,8 +81,12 @@ def look(store: Store) -> Seen:
     client = MlflowClient(store.tracking_uri)
     experiment = client.get_experiment_by_name("adaptbin/eol")
     listed = client.search_runs([experiment.experiment_id], max_results=1000)
-    seen = Seen({run.data.tags["adaptbin.key"]: run for run in listed})
-    assert len(seen.runs) == len(listed), "two runs with one key"
+    keys = {(run.data.tags["adaptbin.study"], run.data.tags["adaptbin.key"]) for run in listed}
+    assert len(keys) == len(listed), "two runs with one key"
+    seen = Seen()
+    for run in listed:
+        key = run.data.tags["adaptbin.key"]
+        seen.runs[run.info.run_id if key in seen.runs else key] = run
     names = {run.info.run_id: run.info.run_name for run in listed}
     for run in listed:
         parent = names.get(run.data.tags.get("mlflow.parentRunId"), "")
