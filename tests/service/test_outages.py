@@ -34,7 +34,8 @@ def log(tracker: Tracker, study, found) -> None:
     tracker.finish(study, ())
 
 
-def test_a_locked_database_is_waited_for(store, monkeypatch):
+@pytest.mark.slow
+def test_a_locked_database_is_waited_for(store):
     """Database is locked: longer than MLflow and SQLite themselves wait."""
     problems: list[str] = []
     found = records()
@@ -114,7 +115,7 @@ def test_an_experiment_deleted_in_mid_run_is_brought_back(store):
 
 
 def test_a_run_that_is_refused_is_left_out_and_the_rest_is_written(store):
-    """A poisoned record: MLflow takes no run name with a slash twice, and no metric called ``..``."""
+    """A poisoned record: MLflow takes no metric of such a name."""
     found = records()
     found[0]["scores"]["test"]["a metric *?"] = 0.5
     told, missing = project(store, found)
