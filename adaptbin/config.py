@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any, Literal, Self, get_args, get_type_hints
@@ -44,7 +44,7 @@ def _whole(value: Any, least: int) -> bool:
 
 
 @cache
-def _hints(kind: type) -> dict[str, Any]:
+def _hints(kind: Hashable) -> dict[str, Any]:
     """Type hints of a class, which take longer to resolve than all checks that use them."""
     return get_type_hints(kind)
 
@@ -274,9 +274,8 @@ class Replica:
 
     @cached_property
     def id(self) -> str:
-        """First 24 hex digits of the SHA-256 of the canonical JSON of :meth:`identity`."""
-        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:24]
+        """Names this replica everywhere; see :func:`id_of`."""
+        return id_of(self.identity())
 
     @classmethod
     def from_identity(cls, values: Mapping[str, Any]) -> Replica:
@@ -296,3 +295,9 @@ class Replica:
             if key not in known:
                 raise ConfigError(f"unknown key {key!r} for Replica{nearest(key, known)} (known: {', '.join(known)})")
         return cls(**{k: parts[k].from_dict(v) if k in parts else v for k, v in values.items()})  # type: ignore[attr-defined]
+
+
+def id_of(identity: Mapping[str, Any]) -> str:
+    """First 24 hex digits of the SHA-256 of the canonical JSON of :meth:`Replica.identity`."""
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -21,6 +21,7 @@ from sweeps.service.calls import CallThread
 from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
 from sweeps.service.local import local_fit, local_gpus
 from sweeps.service.manifest import available_cores, git_state
+from sweeps.service.nodes import Node
 from sweeps.service.plan import Pack, Resources
 from sweeps.service.work import Job, Listener, Train, describe, first_line, forget, last_line, threads, train_one
 
@@ -58,7 +59,7 @@ class RayRunner:
         ray = _import_ray(local=False)
         self._connect(ray)
         nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
-        at_once = sum(resources.fit(node.get("CPU", 0), node.get("GPU", 0)) for node in nodes)
+        at_once = sum(resources.fit(Node(node.get("CPU", 0), node.get("GPU", 0))) for node in nodes)
         if at_once < 1:
             sizes = ", ".join(f"{node.get('CPU', 0):g} cores with {node.get('GPU', 0):g} GPUs" for node in nodes)
             raise ResourceError(

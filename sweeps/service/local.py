@@ -7,6 +7,7 @@ from typing import Any
 from adaptbin.errors import ResourceError
 from sweeps.service.interrupt import Interrupted, noting_signals
 from sweeps.service.manifest import available_cores, git_state
+from sweeps.service.nodes import Node
 from sweeps.service.plan import Pack, Resources
 from sweeps.service.work import Job, Listener, Train, describe, forget, threads, train_one
 
@@ -60,7 +61,7 @@ def local_fit(resources: Resources) -> int:
     gpus = local_gpus() if resources.gpus else 0
     if resources.gpus > gpus:
         raise ResourceError(f"GPUs asked for must be on this machine, got {resources} per pack and {gpus} GPUs here")
-    at_once = resources.fit(cores, gpus)
+    at_once = resources.fit(Node(cores, gpus))
     if at_once < 1:
         raise ResourceError(f"a pack must fit on this machine, got {resources} per pack and {cores} cores here")
     return at_once

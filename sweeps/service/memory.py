@@ -140,7 +140,7 @@ def need_of_records(runtimes: Iterable[Mapping[str, Any]], shaped: Need, device:
             peaks[size] = max(peaks.get(size, 0), int(runtime["peak_bytes"]))
     if not peaks:
         return shaped
-    base = 0 if device != "cpu" else PROCESS_BYTES  # a GPU's peak counts tensors only
+    base = 0.0 if device != "cpu" else float(PROCESS_BYTES)  # a GPU's peak counts tensors only
     small, large = min(peaks), max(peaks)
     slope = max((peak - base) / size for size, peak in peaks.items())
     if large >= 2 * small:

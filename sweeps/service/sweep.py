@@ -6,26 +6,33 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adaptbin.data.registry import get_card
-from adaptbin.errors import AdaptBinError, DataError
-from sweeps.service.estimate import Sizes, describe
+from adaptbin.errors import AdaptBinError, DataError, DataNotFoundError
+from sweeps.service.budget import fit_seeds
+from sweeps.service.estimate import Speed, describe, estimate, speeds
 from sweeps.service.manifest import manifest
+from sweeps.service.memory import Sizes, needs
+from sweeps.service.nodes import local_nodes
 from sweeps.service.options import Options, parse_options
 from sweeps.service.plan import Pack, Plan, make_plan
 from sweeps.service.points import Study
 from sweeps.service.progress import ProgressView
 from sweeps.service.results import Reading, ResultsStore
 from sweeps.service.stores import resolve_store
-from sweeps.service.work import Job, Runner, begun_packs, forget
+from sweeps.service.work import Job, Runner, begun_packs, forget, threads
 
 # Tables, figures, MLflow, torch and Ray take seconds to import: each is imported where it is needed.
 if TYPE_CHECKING:
     from adaptbin.data.encode import EncodedTable
     from adaptbin.training.pack import PackProgress
+    from sweeps.service.estimate import Estimate
+    from sweeps.service.nodes import Node
     from sweeps.service.publish import Published, StudyRuns
+    from sweeps.service.timing import Timing
 
     Tables = dict[tuple[str, int], EncodedTable]
 
@@ -72,6 +79,8 @@ class Sweep:
         self._mlflow = resolve_store(options.output, options.root, options.tracking_uri)
         self._began = time.monotonic()
         self._rejected: set[Path] = set()
+        self._speeds: dict[str, Speed] = {}
+        self._told = ""
 
     def run(self) -> int:
         """Do what the options say; returns the exit code of :func:`run_script`.
@@ -80,7 +89,8 @@ class Sweep:
         """
         if self._options.rebuild:
             return self._rebuild()
-        plan = self._plan(self._read())
+        reading = self._read()
+        plan = self._within_budget(self._plan(reading), reading)
         if self._options.plan:
             print(self._describe(plan))
             return 0
@@ -203,25 +213,80 @@ class Sweep:
         self._rejected.update(reading.rejected)
         return reading
 
-    def _plan(self, reading: Reading, workers: int | None = None) -> Plan:
+    def _plan(self, reading: Reading, workers: int | None = None, study: Study | None = None) -> Plan:
+        study, options = study or self._study, self._options
         if workers is None:
             # This machine costs nothing to ask; a cluster is called only when there is something to train.
-            ask = self._options.address is None or len(reading.records) < len(self._study.all_replicas)
-            workers = self._runner.at_once(self._options.resources) if ask else 1
+            ask = options.address is None or len(reading.records) < len(study.all_replicas)
+            workers = self._runner.at_once(options.resources) if ask else 1
         return make_plan(
-            self._study,
+            study,
             reading.records,
-            resources=self._options.resources,
+            resources=options.resources,
             workers=workers,
-            pack_size=self._options.pack,
-            begun=begun_packs(self._checkpoints).values(),
+            pack_size=options.pack,
+            begun=begun_packs(self._checkpoints),
+            nodes=self._nodes,
+            needs=needs(study, self._sizes, self._samples, options.device),
         )
 
-    def _describe(self, plan: Plan) -> str:
+    @cached_property
+    def _nodes(self) -> list[Node]:
+        options = self._options
+        return local_nodes(with_gpus=options.resources.gpus > 0) if options.address is None else []
+
+    @cached_property
+    def _sizes(self) -> dict[str, Sizes]:
         # 64 % of the rows are train rows under every split (method: "Splits").
         cards = [get_card(name) for name in self._study.datasets]
-        sizes = {card.key: Sizes(round(0.64 * card.rows), len(card.columns)) for card in cards}
-        return describe(plan, sizes, [record for card in cards for record in self._store.sample(card.key)])
+        return {card.key: Sizes(round(0.64 * card.rows), len(card.columns), card.rows) for card in cards}
+
+    @cached_property
+    def _samples(self) -> list[dict[str, Any]]:
+        """Some earlier records, of any study: they tell of time and memory."""
+        return [record for name in self._study.datasets for record in self._store.sample(name)]
+
+    def _within_budget(self, plan: Plan, reading: Reading) -> Plan:
+        """The plan, or one of fewer seeds that fits in the time asked for; from then on that is the study."""
+        if self._options.time_limit is None:
+            return plan
+
+        def seconds_of(study: Study) -> float:
+            return self._estimate(self._plan(reading, plan.workers, study)).seconds
+
+        self._estimate(plan)  # steps are timed on the whole study's packs
+        self._study, self._told = fit_seeds(plan, self._options.time_limit, seconds_of, test=self._options.test)
+        if self._study is not plan.study and not self._options.plan:
+            _complain(self._told)
+        return self._plan(reading, plan.workers)
+
+    def _describe(self, plan: Plan) -> str:
+        return "\n".join(filter(None, [describe(plan, self._estimate(plan)), self._told]))
+
+    def _estimate(self, plan: Plan) -> Estimate:
+        if not {pack.dataset for pack in plan.packs} <= self._speeds.keys():
+            time_it = self._timed if self._options.address is None else None
+            self._speeds = speeds(plan, self._sizes, self._samples, device=self._options.device, time_it=time_it)
+        return estimate(plan, self._speeds)
+
+    def _timed(self, pack: Pack) -> Timing | None:
+        """A few timed steps of a pack on this machine, where its data file is at hand."""
+        from adaptbin.data.encode import encode
+        from adaptbin.data.sources import load_table
+        from sweeps.service.timing import time_pack
+
+        try:
+            table = load_table(pack.dataset, data_dir=self._options.data_dir, download=False)
+        except DataNotFoundError:
+            return None
+        encoded = encode(table, split_seed=pack.split_seed, unseen_category=self._study.protocol.unseen_category)
+        return time_pack(
+            pack.replicas,
+            encoded,
+            device=self._options.device,
+            threads=threads(self._options.resources),
+            seconds=max(0.5, 2.0 / len(self._study.datasets)),
+        )
 
     def _tables(self, plan: Plan) -> Tables:
         """Every table that the packs train on, so that bad data stops the run before it starts."""
@@ -238,7 +303,7 @@ class Sweep:
     def _forget_useless(self, plan: Plan) -> None:
         """Remove checkpoints of this study that no pack will resume; those of other studies stay."""
         asked = {replica.id for replica in self._study.all_replicas}
-        used = {pack.key for pack in plan.packs}
+        used = {pack.resumes or pack.key for pack in plan.packs}
         for key, ids in begun_packs(self._checkpoints).items():
             if key not in used and asked.issuperset(ids):
                 forget(self._checkpoints, key)

@@ -1,14 +1,14 @@
 """A few timed steps of a pack, on the machine and the device that will train it, scaled to a whole run.
 
-The cost of an epoch grows with the bins of the features, and those grow as training goes on.  So epochs are timed at a
-few numbers of bins, and read off at the mean number over a run.
+The cost of an epoch grows with the bins of the features, and those grow as training goes on.  So epochs are timed at
+two numbers of bins, and the time at the mean number over a run is read off the line through both.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from adaptbin.data.encode import EncodedTable
     from adaptbin.training.pretrain import Pretraining
 
-BINS = (2, 8, 16)
+BINS = (2, 16)
 """Quantile bins per feature at which epochs are timed."""
 
 QUIET_EPOCHS = 30
@@ -87,70 +87,66 @@ def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.devic
     first = replicas[0]
     batch, epochs = first.architecture.batch_size, first.budget.epochs
     models = list({(r.hyperparameters, r.seeds.pretrain): r for r in replicas}.values())
-    # A step or two tell how many can be afforded.
-    trial = _stacks(models[:STACK_ON_CPU] if device.type == "cpu" else models, _cut(table, batch), BINS[0], device)
-    step = _clock(device, lambda: _epoch(trial)) / sum(len(s.replicas) for s in trial)
-    affordable = seconds / (4 * len(BINS)) / max(step, 1e-9)  # steps of one model in one timed epoch
     all_steps = -(-len(table.train) // batch)
-    timed = models
+    # A step of one model tells how many can be afforded.
+    trial = _stacks(models[:1], _cut(table, batch), BINS[0], device)
+    step = _clock(device, lambda: _epoch(trial))
+    affordable = seconds / (4 * len(BINS)) / max(step, 1e-9)  # steps times models of one timed epoch
     if device.type == "cpu" and len(models) * all_steps > affordable:
-        timed = models[:STACK_ON_CPU]
-    steps = min(all_steps, max(2, int(affordable / len(timed))))
+        models = models[:STACK_ON_CPU]
+    steps = min(all_steps, max(2, int(affordable / len(models))))
     rows = _cut(table, steps * batch)
 
-    points = [_at(bins, timed, rows, device, seconds / (2 * len(BINS))) for bins in BINS]
-    widths, costs = [width for width, _ in points], [cost for _, cost in points]
+    costs = {}
+    for bins in BINS:
+        stacks = _stacks(models, rows, bins, device)
+        cost = _epoch_seconds(stacks, device, seconds / (2 * len(BINS)))
+        costs[_width(stacks, device)] = cost / len(models) * all_steps / steps
     width = mean_bins(epochs, first.hyperparameters, len(table.train)) * (1.0 if _is_compiled(device) else WIDEST)
-    per_epoch = _line(widths, costs, width) / len(timed) * all_steps / steps
     return Timing(
-        per_model=per_epoch * epochs * REFINING,
-        per_replica=_probes(timed, table, rows, all_steps / steps, device),
+        per_model=_line(costs, width) * epochs * REFINING,
+        per_replica=_probe_seconds(stacks[0], table, rows, device, all_steps / steps),
     )
 
 
-def _at(
-    bins: int, models: Sequence[Replica], table: EncodedTable, device: torch.device, seconds: float
-) -> tuple[float, float]:
-    """Width of the heads when features start with ``bins`` bins, and seconds of an epoch of all stacks."""
-    stacks = _stacks(models, table, bins, device)
+def _epoch_seconds(stacks: Sequence[Pretraining], device: torch.device, seconds: float) -> float:
+    """Median time of an epoch of all stacks."""
     for _ in range(1 if device.type == "cpu" else 3):  # caches, and on a GPU the recording of the steps
         _epoch(stacks)
-    if _is_compiled(device):
-        width = statistics.fmean(float(stack.bins.n_bins.double().mean()) for stack in stacks)
-    else:
-        width = float(max(stack.model.heads.slots for stack in stacks))
-    costs: list[float] = []
+    found: list[float] = []
     end = time.perf_counter() + seconds
-    while len(costs) < 2 or (time.perf_counter() < end and len(costs) < 50):
-        costs.append(_clock(device, lambda: _epoch(stacks)))
-    return width, statistics.median(costs)
+    while len(found) < 2 or (time.perf_counter() < end and len(found) < 50):
+        found.append(_clock(device, lambda: _epoch(stacks)))
+    return statistics.median(found)
 
 
-def _probes(
-    models: Sequence[Replica], table: EncodedTable, rows: EncodedTable, scale: float, device: torch.device
+def _width(stacks: Sequence[Pretraining], device: torch.device) -> float:
+    """What the time of a step grows with: compiled kernels compute live bins, torch all slots."""
+    if _is_compiled(device):
+        return statistics.fmean(float(stack.bins.n_bins.double().mean()) for stack in stacks)
+    return float(max(stack.model.heads.slots for stack in stacks))
+
+
+def _probe_seconds(
+    stack: Pretraining, table: EncodedTable, rows: EncodedTable, device: torch.device, scale: float
 ) -> float:
     """Seconds of one replica's probes: what one and what three probe epochs take, scaled to all."""
-    from adaptbin.training.pack import STACK_ON_CPU
     from adaptbin.training.probe import probe
 
-    few = models[:STACK_ON_CPU] if device.type == "cpu" else models
-    (stack,) = _stacks(few, rows, BINS[0], device)
     embeddings = stack.embed(table.inputs)
+    budget = stack.replicas[0].budget
 
     def probed(epochs: int) -> float:
-        budget = replace(few[0].budget, probe_epochs=epochs)
-        return _clock(device, lambda: probe(embeddings, [replace(r, budget=budget) for r in few], rows))
+        few = [replace(r, budget=replace(budget, probe_epochs=epochs)) for r in stack.replicas]
+        return _clock(device, lambda: probe(embeddings, few, rows))
 
-    probed(1)
+    probed(1)  # what is done once in a process
     one, three = probed(1), probed(3)
     per_epoch = max(0.0, three - one) / 2
-    once = max(0.0, one - per_epoch)
-    return (once + few[0].budget.probe_epochs * per_epoch * scale) / len(few)
+    return (max(0.0, one - per_epoch) + budget.probe_epochs * per_epoch * scale) / len(stack.replicas)
 
 
-def _stacks(
-    models: Sequence[Replica], table: EncodedTable, bins: int, device: torch.device
-) -> list[Pretraining]:
+def _stacks(models: Sequence[Replica], table: EncodedTable, bins: int, device: torch.device) -> list[Pretraining]:
     from adaptbin.training.pack import stacks_of
 
     return stacks_of([_starting_with(bins, model) for model in models], table, device)
@@ -188,10 +184,7 @@ def _clock(device: torch.device, work: Callable[[], object]) -> float:
     return min(time.perf_counter() - wall, time.process_time() - busy)
 
 
-def _line(widths: Sequence[float], costs: Sequence[float], width: float) -> float:
-    """Cost at ``width`` on the line of least squares through the points, which does not fall."""
-    mean_width, mean_cost = statistics.fmean(widths), statistics.fmean(costs)
-    spread = sum((w - mean_width) ** 2 for w in widths)
-    rise = sum((w - mean_width) * (c - mean_cost) for w, c in zip(widths, costs, strict=True))
-    slope = max(0.0, rise / spread) if spread else 0.0
-    return mean_cost + slope * (width - mean_width)
+def _line(costs: Mapping[float, float], width: float) -> float:
+    """Cost at ``width``, from costs at two widths (or one); it does not fall with the width."""
+    (low, cheap), *_, (high, dear) = sorted(costs.items())
+    return cheap + max(0.0, dear - cheap) * (width - low) / (high - low) if high > low else cheap
