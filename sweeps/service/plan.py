@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from adaptbin.config import Replica
-from adaptbin.errors import ConfigError
+from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
 from sweeps.service.points import Study
 
@@ -36,14 +37,14 @@ class Resources:
         if not (math.isfinite(self.gpus) and (0 <= self.gpus < 1 or self.gpus == int(self.gpus) >= 1)):
             raise ConfigError(f"gpus per pack must be a share in [0, 1) or a whole number, got {self.gpus!r}")
 
-    def fit(self, cpus: float, gpus: float) -> int:
-        """How many packs run at once on a machine with so many cores and GPUs."""
-        at_once = int(cpus / self.cpus + 1e-9)
+    def fit(self, node: Node) -> int:
+        """How many packs run at once on a machine."""
+        at_once = int(node.cores / self.cpus + 1e-9)
         if 0 < self.gpus < 1:
             # A pack never spans two GPUs, so the shares of each GPU count by themselves.
-            at_once = min(at_once, int(gpus) * int(1 / self.gpus + 1e-9))
+            at_once = min(at_once, int(node.gpus) * int(1 / self.gpus + 1e-9))
         elif self.gpus >= 1:
-            at_once = min(at_once, int(gpus / self.gpus))
+            at_once = min(at_once, int(node.gpus / self.gpus))
         return at_once
 
     def __str__(self) -> str:
@@ -51,11 +52,41 @@ class Resources:
         return cores if not self.gpus else f"{cores} and {self.gpus:g} GPU{'s' if self.gpus > 1 else ''}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """A machine that trains packs."""
+
+    cores: float
+    gpus: float = 0.0
+    memory: int | None = None
+    """Bytes that packs may use; None where it is not known."""
+    gpu_memory: int | None = None
+    """Bytes of each GPU; None where it is not known."""
+    name: str = ""
+
+    def cut_to(self, resources: Resources) -> Node:
+        """The same machine with cores and GPUs for one pack."""
+        return replace(self, cores=resources.cpus, gpus=float(math.ceil(resources.gpus)))
+
+    def __str__(self) -> str:
+        return f"{self.cores:g} cores and {self.gpus:g} GPUs"
+
+
+def require_fit(resources: Resources, nodes: Sequence[Node]) -> None:
+    """Raise ResourceError unless a pack fits on one of the machines; the sum of them would not do."""
+    if not any(resources.fit(node) for node in nodes):
+        counts = Counter(map(str, nodes))
+        there = ", ".join(f"{n} x {shape}" if n > 1 else shape for shape, n in counts.items()) or "no live machine"
+        raise ResourceError(f"a pack must fit on one machine, got {resources} per pack; there: {there}")
+
+
 @dataclass(frozen=True)
 class Pack:
     """Replicas trained together.  They share data set, shapes, protocol and split."""
 
     replicas: tuple[Replica, ...]
+    resumes: tuple[str, ...] = ()
+    """Keys of packs that these replicas were cut from, whose states they can go on from; the best first."""
 
     @cached_property
     def key(self) -> str:
@@ -93,6 +124,8 @@ class Plan:
     study: Study
     done: tuple[Replica, ...]
     to_do: tuple[Replica, ...]
+    failed: tuple[Replica, ...]
+    """Failed before and not to be tried again."""
     packs: tuple[Pack, ...]
     resources: Resources
     workers: int
@@ -103,40 +136,45 @@ def make_plan(
     study: Study,
     finished: Collection[str],
     *,
+    failed: Collection[str] = (),
     resources: Resources | None = None,
     workers: int = 1,
     pack_size: int | None = None,
-    begun: Iterable[Collection[str]] = (),
+    begun: Mapping[str, Collection[str]] | None = None,
 ) -> Plan:
     """Plan the replicas of ``study`` whose ids are not in ``finished``.
 
     Args:
         study: What is asked for.
         finished: Ids of replicas that have a result.
+        failed: Ids of replicas that failed before and are left out.
         resources: What each pack is given.
         workers: How many packs can run at once.
         pack_size: Most replicas per pack; ``None`` packs by seed and keeps all workers busy.
-        begun: Sets of ids of packs that were cut short and left a checkpoint.  They stay packs, so that they resume.
+        begun: Key -> ids of packs that were cut short and left a checkpoint, the newest first.  What is missing of them
+            stays together, so that it resumes.
 
     Raises:
         ConfigError: ``pack_size`` below 1.
     """
     if pack_size is not None and pack_size < 1:
         raise ConfigError(f"pack must be a whole number >= 1, got {pack_size}")
-    finished = frozenset(finished)
+    finished, failed = frozenset(finished), frozenset(failed)
     replicas = study.all_replicas
-    to_do = {replica.id: replica for replica in replicas if replica.id not in finished}
+    missing = {replica.id: replica for replica in replicas if replica.id not in finished}
+    to_do = {name: replica for name, replica in missing.items() if name not in failed}
     packs = []
     left = dict(to_do)
-    for ids in begun:
-        if ids and all(replica_id in left for replica_id in ids):
-            packs.append(Pack(tuple(left.pop(replica_id) for replica_id in ids)))
-    for part in _parts(list(left.values()), workers, pack_size):
-        packs.append(Pack(tuple(part)))
+    for key, ids in (begun or {}).items():
+        if part := tuple(left.pop(replica_id) for replica_id in ids if replica_id in left):
+            pack = Pack(part)
+            packs.append(pack if pack.key == key else replace(pack, resumes=(key,)))
+    packs += [Pack(tuple(cut)) for cut in _parts(list(left.values()), workers, pack_size)]
     return Plan(
         study=study,
         done=tuple(replica for replica in replicas if replica.id in finished),
         to_do=tuple(to_do.values()),
+        failed=tuple(replica for name, replica in missing.items() if name in failed),
         packs=tuple(packs),
         resources=Resources() if resources is None else resources,
         workers=workers,

@@ -11,7 +11,7 @@ from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.grouping import group_replicas
 from sweeps.service.estimate import Sizes, describe, estimate, guessed_speed, measured_speeds
-from sweeps.service.plan import Pack, Resources, make_plan
+from sweeps.service.plan import Node, Pack, Resources, make_plan
 from sweeps.service.points import PANELS, Study, get_panels, sensitivity_study
 from tests.paths import using
 from tests.service.fakes import fake_record
@@ -110,13 +110,24 @@ def test_probe_seeds_share_their_points_pretraining() -> None:
 def test_begun_packs_stay_together() -> None:
     study = study_of(seeds=3)
     first = make_plan(study, (), workers=1).packs[0]
-    begun = [tuple(r.id for r in first.replicas[:4])]
+    part = Pack(first.replicas[:4])
+    begun = {part.key: tuple(r.id for r in part.replicas)}
     plan = make_plan(study, (), workers=1, begun=begun)
-    assert plan.packs[0] == Pack(first.replicas[:4])
+    assert plan.packs[0] == part
     assert sum(len(pack.replicas) for pack in plan.packs) == 27
-    # One of them finished meanwhile, or it belongs to another study: its checkpoint is of no use.
-    assert make_plan(study, {begun[0][0]}, begun=begun).packs[0] != Pack(first.replicas[:4])
-    assert make_plan(study, (), begun=[("nowhere",), ()]) == make_plan(study, ())
+    # One of them finished meanwhile: the others go on from the state of all.
+    finished = {part.replicas[0].id}
+    assert make_plan(study, finished, begun=begun).packs[0] == Pack(part.replicas[1:], resumes=(part.key,))
+    assert make_plan(study, (), begun={"x": ("nowhere",), "y": ()}) == make_plan(study, ())
+
+
+def test_what_failed_is_left_out() -> None:
+    study = study_of(seeds=2)
+    failed = {r.id for r in study.all_replicas if r.seed == 1}
+    plan = make_plan(study, (), failed=failed)
+    assert {r.id for r in plan.failed} == failed
+    assert [r.seed for r in plan.to_do] == [0] * 9
+    assert make_plan(study, failed, failed=failed).failed == ()
 
 
 def test_halves_cover_the_pack() -> None:
@@ -143,7 +154,7 @@ def test_halves_cover_the_pack() -> None:
     ],
 )
 def test_packs_at_once(resources: Resources, cpus: float, gpus: float, at_once: int) -> None:
-    assert resources.fit(cpus, gpus) == at_once
+    assert resources.fit(Node(cores=cpus, gpus=gpus)) == at_once
 
 
 @pytest.mark.parametrize("gpus", [-1.0, 1.5, float("nan"), float("inf")])
