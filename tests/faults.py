@@ -85,7 +85,7 @@ class Killed:
 
 
 HEADER = (
-    "| phase | killed | s after start | exit code | replicas finished | half-written files | s until nothing was left |\n"
+    "| phase | killed | s after start | exit code | replicas finished | half-written files | s until all is gone |\n"
     "|---|---|---|---|---|---|---|"
 )
 
@@ -170,7 +170,7 @@ class Run:
             case "between packs":
                 return new > 0
             case "writing":
-                return bool(half_written(self.output))
+                return False  # seen by whoever looks more closely
             case "MLflow":
                 return new > 0 and time.time() - (self.output / "mlflow.db-wal").stat().st_mtime < 0.05
             case _:
@@ -234,10 +234,10 @@ def records(output: Path) -> dict[str, Any]:
     return {name: {k: v for k, v in record.items() if k != "runtime"} for name, record in read.items()}
 
 
-def half_written(output: Path) -> list[str]:
+def half_written(output: Path, *folders: str) -> list[str]:
     """Files that are being written, or were when their writer was killed; quick, because that takes no time."""
     found = []
-    for top in ("results", "checkpoints", "sensitivity"):
+    for top in folders or ("results", "checkpoints", "sensitivity"):
         for folder, _, names in os.walk(output / top):
             found += [os.path.join(folder, name) for name in names if name.endswith(".part")]
     return found
@@ -257,56 +257,62 @@ def torment(words: Sequence[str], output: Path, kills: Sequence[Kill]) -> Iterat
     """Start the script, again and again, until all kills are done and it ended by itself with exit code 0."""
     output.mkdir(parents=True, exist_ok=True)
     waiting = list(kills)
+    seen: dict[str, tuple[int, int]] = {}
     run = Run(words, output)
-    while waiting:
-        kill = waiting[0]
-        victims = reach(run, kill)
-        before = results(output)
-        if not victims:
-            # It ended before its moment came: the next one meets it while it publishes.
-            assert run.process.wait() == 0, run.said
-            run.wait_until_clean()
-            kind = kill.kind if kill.kind in WITHOUT_RAY else "driver"
-            waiting[0] = Kill(kind, "publishing", kill.seconds)
-            run = Run(words, output)
-            continue
-        after = time.monotonic() - run.began
-        code = clean = None
-        if kill.kind != "actor":
-            code = run.process.wait(timeout=60)
-            clean = run.wait_until_clean()
-            assert code != 0, run.said
-            if kill.phase in ("training", "between packs"):
-                assert MESSAGES[kill.kind] in run.said, run.said
-            assert "Traceback" not in run.said, run.said
-            assert not (output / ".lock").exists() or lock_is_free(output)
-        now = results(output)
-        assert before.items() <= now.items(), "a finished result was written again"
-        yield Killed(kill, after, code, len(now), len(half_written(output)), clean or 0.0)
-        del waiting[0]
-        if code is not None:
-            run = Run(words, output)
-    before = results(output)
-    assert run.process.wait(timeout=240) == 0, run.said
-    run.wait_until_clean()
-    assert before.items() <= results(output).items(), "a finished result was written again"
-    assert not half_written(output)
-    assert not list((output / "checkpoints").iterdir())
-    assert lock_is_free(output)
+    try:
+        while waiting:
+            kill = waiting[0]
+            victims = reach(run, kill)
+            if not victims:
+                # It ended before its moment came: the next one meets it while it publishes.
+                assert run.process.wait() == 0, run.said
+                run.wait_until_clean()
+                kind = kill.kind if kill.kind in WITHOUT_RAY else "driver"
+                waiting[0] = Kill(kind, "publishing", kill.seconds)
+                run = Run(words, output)
+                continue
+            after = time.monotonic() - run.began
+            code = clean = None
+            if kill.kind != "actor":
+                code = run.process.wait(timeout=60)
+                clean = run.wait_until_clean()
+                assert code != 0, run.said
+                if kill.phase in ("training", "between packs"):
+                    assert MESSAGES[kill.kind] in run.said, run.said
+                assert "Traceback" not in run.said, run.said
+                assert not (output / ".lock").exists() or lock_is_free(output)
+            now = results(output)
+            assert seen.items() <= now.items(), "a finished result was written again"
+            seen = now
+            yield Killed(kill, after, code, len(now), len(half_written(output)), clean or 0.0)
+            del waiting[0]
+            if code is not None:
+                run = Run(words, output)
+        assert run.process.wait(timeout=240) == 0, run.said
+        run.wait_until_clean()
+        assert seen.items() <= results(output).items(), "a finished result was written again"
+        assert not half_written(output)
+        assert not list((output / "checkpoints").iterdir())
+        assert lock_is_free(output)
+    finally:
+        if run.process.poll() is None:
+            os.killpg(run.process.pid, signal.SIGKILL)
 
 
 def reach(run: Run, kill: Kill) -> list[psutil.Process]:
     """Wait for the moment of a kill, and do it; what was hit, nothing if the run ended before that."""
     victims = run.victims(kill.kind)
     while run.process.poll() is None and not (victims and run.reached(kill.phase)):
+        run.look()
         if kill.phase == "writing":
             looked = time.monotonic()  # a file is there for milliseconds: look without a break
-            while time.monotonic() < looked + 0.3:
-                if victims and half_written(run.output):
+            while victims and time.monotonic() < looked + 0.5:
+                if writes(victims[0], kill.kind, run.output):
                     return hit(victims, kill.kind)
         else:
             time.sleep(0.01)
         victims = run.victims(kill.kind)
+    run.look()
     end = time.monotonic() + kill.seconds
     while run.process.poll() is None and (time.monotonic() < end or not victims):
         run.look()
@@ -315,15 +321,24 @@ def reach(run: Run, kill: Kill) -> list[psutil.Process]:
     return hit(victims, kill.kind) if run.process.poll() is None else []
 
 
+def writes(victim: psutil.Process, kind: str, output: Path) -> bool:
+    """Whether a file is being written whose writer a kill of that kind ends."""
+    match kind:
+        case "driver":
+            return bool(half_written(output, "results"))
+        case "actor":
+            return any(name.endswith(f"-{victim.pid}.part") for name in half_written(output, "checkpoints"))
+        case _:
+            return bool(half_written(output))
+
+
 def hit(victims: Sequence[psutil.Process], kind: str) -> list[psutil.Process]:
     """End the first one."""
     victim = victims[0]
     if kind == "group":
         os.killpg(victim.pid, signal.SIGKILL)
-    elif kind in ("SIGINT", "SIGTERM"):
-        victim.send_signal(signal.Signals[kind])
     else:
-        victim.kill()
+        os.kill(victim.pid, signal.Signals[kind] if kind.startswith("SIG") else signal.SIGKILL)
     return [victim]
 
 

@@ -466,3 +466,15 @@ def test_ray_killed_interrupted_and_continued(tmp_path: Path, no_mlflow: None) -
 
     assert run(words, calm, InProcessRunner()) == 0
     assert comparable(results(crowd)) == comparable(results(calm))
+
+
+@pytest.mark.usefixtures("no_mlflow")
+def test_sigterm_outside_training_closes_what_is_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Sweep, "_publish", lambda *arguments, **settings: os.kill(os.getpid(), signal.SIGTERM))
+    assert run(f"{TINY} --seeds 1", tmp_path) == 128 + signal.SIGTERM
+    assert "interrupted; the same command continues from what is finished" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert len(results(tmp_path)) == 5

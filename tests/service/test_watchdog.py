@@ -65,9 +65,7 @@ def start(folder: Path) -> subprocess.Popen[str]:
 def watchdog_of(driver: subprocess.Popen[str]) -> psutil.Process:
     children = psutil.Process(driver.pid).children()
     (found,) = (
-        child
-        for child in children
-        if child.status() != psutil.STATUS_ZOMBIE and watchdog.__file__ in child.cmdline()
+        child for child in children if child.status() != psutil.STATUS_ZOMBIE and watchdog.__file__ in child.cmdline()
     )
     return found
 
