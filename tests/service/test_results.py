@@ -129,7 +129,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
     """Killed at any moment of writing the same file over and over."""
     store = ResultsStore(tmp_path)
     record = fake_record(REPLICAS[0])
-    for tenths in range(5):
+    for step in range(3):
         command = [sys.executable, "-c", WRITE, str(tmp_path)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
             assert writer.stdin is not None and writer.stdout is not None
@@ -138,7 +138,7 @@ def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
             assert writer.stdout.readline() == "ready\n"
             while not store.path("breast_cancer", record["id"]).exists():
                 time.sleep(0.001)
-            time.sleep(0.0137 * tenths)
+            time.sleep(0.0137 * step)
             writer.kill()
         assert store.read(REPLICAS).records == {record["id"]: record}
     with store.lock():
