@@ -215,8 +215,8 @@ def opened(process: psutil.Process) -> list[str]:
     folder = Path("/proc", str(process.pid), "fd")
     paths = []
     try:
-        for entry in os.scandir(folder):
-            paths.append(os.readlink(entry.path))
+        for name in os.listdir(folder):
+            paths.append(os.readlink(folder / name))
     except OSError:
         pass
     return paths

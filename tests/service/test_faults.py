@@ -18,7 +18,6 @@ FEW = [
     Kill("gcs_server", "training", 0.1),
     Kill("actor", "training", 0.1),
     Kill("group", "writing", 0.0),
-    Kill("SIGTERM", "publishing", 0.2),
 ]
 
 
