@@ -174,7 +174,9 @@ class TestWhatIsTrained:
         assert not (tmp_path / "out").exists()
         runner = CountingRunner(workers=2)
         assert run(words, tmp_path / "out", runner) == 0
-        assert capsys.readouterr().out.splitlines()[:3] == planned
+        told = capsys.readouterr().out.splitlines()
+        assert told[:3] == planned[:3]
+        assert [line[3].startswith("time: about ") for line in (told, planned)] == [True, True]
         (job,) = runner.jobs
         replicas = [replica for pack in job.packs for replica in pack.replicas]
         assert f"{len(replicas)} to do" in planned[0]
@@ -467,3 +469,15 @@ def test_ray_killed_interrupted_and_continued(tmp_path: Path, no_mlflow: None) -
 
     assert run(words, calm, InProcessRunner()) == 0
     assert comparable(results(crowd)) == comparable(results(calm))
+
+
+@pytest.mark.usefixtures("no_mlflow")
+def test_sigterm_outside_training_closes_what_is_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Sweep, "_publish", lambda *arguments, **settings: os.kill(os.getpid(), signal.SIGTERM))
+    assert run(f"{TINY} --seeds 1", tmp_path) == 128 + signal.SIGTERM
+    assert "interrupted; the same command continues from what is finished" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert len(results(tmp_path)) == 5

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -15,6 +16,7 @@ from adaptbin.config import Replica
 from adaptbin.errors import AdaptBinError, DataError
 from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlace
 from sweeps.service.failures import FailureLog
+from sweeps.service.interrupt import Terminated, raising_sigterm
 from sweeps.service.manifest import manifest
 from sweeps.service.options import Options, parse_options
 from sweeps.service.plan import Plan
@@ -52,17 +54,18 @@ def run_script(
     be written.  2: the request was refused, before anything was trained.  128 + n: stopped by signal n.
     """
     try:
-        options = parse_options(argv, prog=prog, about=about)
-        return 0 if options is None else Sweep(options, build(options), runner or _ray_runner(options)).run()
+        with raising_sigterm():
+            options = parse_options(argv, prog=prog, about=about)
+            return 0 if options is None else Sweep(options, build(options), runner or _ray_runner(options)).run()
     except AdaptBinError as error:
         _complain(f"error: {error}")
         return 2
     except OSError as error:
         _complain(f"error: {error}")
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         _complain("interrupted; the same command continues from what is finished")
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
 class Sweep:
