@@ -213,16 +213,12 @@ class _Cutter:
         """Near-equal packs of replicas that can be stacked."""
         atoms = _atoms(replicas)
         packs = [list(replicas)] if self._size is None else _at_most(atoms, self._size)
-        most = self._most.get(replicas[0].dataset)
-        if most is None:
+        # Replicas that share a pretraining share its memory.
+        most = self._most.get(replicas[0].dataset, len(atoms))
+        if all(len(_atoms(pack)) <= most for pack in packs):
             return packs
-        fitting = []
-        for pack in packs:
-            models = _atoms(pack)  # replicas that share a pretraining share its memory
-            if len(models) > most:
-                self.cut_to = most if self.cut_to is None else min(self.cut_to, most)
-            fitting += chunk(models, math.ceil(len(models) / most))
-        return fitting
+        self.cut_to = most if self.cut_to is None else min(self.cut_to, most)
+        return chunk(atoms, max(len(packs), math.ceil(len(atoms) / most)))
 
 
 def _by_pretraining_seed(replicas: Iterable[Replica]) -> list[list[Replica]]:
