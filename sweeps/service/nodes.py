@@ -18,17 +18,24 @@ class Node:
     """Bytes of main memory; None where nobody knows."""
     gpu_memory: int | None = None
     """Bytes of its smallest GPU; None where there is none, or nobody knows."""
+    name: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.cores:g} cores and {self.gpus:g} GPUs"
 
 
 def local_nodes(*, with_gpus: bool = False) -> list[Node]:
     """This machine.  ``with_gpus`` imports torch to look for GPUs; without, there are none."""
-    gpus, gpu_memory = 0, None
-    if with_gpus:
-        import torch
-
-        gpus = torch.cuda.device_count()
-        gpu_memory = min((torch.cuda.get_device_properties(i).total_memory for i in range(gpus)), default=None)
+    gpus, gpu_memory = local_gpus() if with_gpus else (0, None)
     return [Node(available_cores(), gpus, available_memory(), gpu_memory)]
+
+
+def local_gpus() -> tuple[int, int | None]:
+    """GPUs of this machine, and the bytes of the smallest."""
+    import torch
+
+    sizes = [torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())]
+    return len(sizes), min(sizes, default=None)
 
 
 def available_memory(meminfo: Path = Path("/proc/meminfo"), cgroup: Path = Path("/sys/fs/cgroup")) -> int | None:

@@ -29,6 +29,8 @@ class Options:
 
     datasets: tuple[str, ...]
     panels: tuple[str, ...]
+    values: tuple[tuple[str, float], ...]
+    """Further values of panels: panel and value."""
     preset: str
     seeds: tuple[int, ...]
     seeds_vary: SeedsVary
@@ -43,6 +45,8 @@ class Options:
     device: str
     """"cpu" or "cuda"."""
     address: str | None
+    storage: str | None
+    """Folder or bucket of checkpoints that all machines share."""
     data_dir: Path | None
     output: Path
     root: Path
@@ -51,6 +55,7 @@ class Options:
     time_limit: float | None
     """Seconds from now to the end of the sweep."""
     plan: bool
+    retry_failed: bool
     rebuild: bool
     given: Mapping[str, Any]
     """The options as typed, for the manifest."""
@@ -109,6 +114,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
     options = Options(
         datasets=datasets,
         panels=tuple(key for key in PANELS if key in (_flat(given["panel"]) or PANELS)),
+        values=given["value"],
         preset=given["preset"],
         seeds=_or(given["seeds"], tuple(range(preset.seeds))),
         seeds_vary=given["seeds_vary"],
@@ -125,12 +131,14 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         resources=resources,
         device=device,
         address=given["address"],
+        storage=given["storage"],
         data_dir=given["data_dir"],
         output=(_or(given["output"], repository_root() / "mlruns")).expanduser().resolve(),
         root=repository_root(),
         tracking_uri=given["tracking_uri"],
         time_limit=given["budget"],
         plan=given["plan"],
+        retry_failed=given["retry_failed"],
         rebuild=given["rebuild"],
         given=_as_typed(given),
     )
@@ -179,8 +187,8 @@ def _or(value: Any, otherwise: Any) -> Any:
 
 def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options for the manifest: plain values, lists flat, no password, and no folder, which decides no number."""
-    folders = ("output", "data_dir")
-    typed = {name: _plain(value) for name, value in given.items() if value is not None and name not in folders}
+    folders = ("output", "data_dir", "storage")
+    typed = {name: _plain(value) for name, value in given.items() if value not in (None, ()) and name not in folders}
     for name in ("dataset", "panel"):
         typed[name] = list(_flat(given[name]))
     if given["tracking_uri"] is not None:

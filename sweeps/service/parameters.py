@@ -60,6 +60,7 @@ def parameters() -> list[click.Parameter]:
         option("--probes", int, "Linear probes per replica; its score is their mean.", Budget().probes),
         option("--panel", _Names("panel", tuple(PANELS)), f"Panels to train, of: {', '.join(PANELS)}.  [default: all]",
                multiple=True),
+        option("--value", _Value(), "One more value of a panel, as tau=0.003; may be repeated.", multiple=True),
         one("--masking", get_args(MaskingKind), "What replaces masked inputs in pretraining.", "none"),
         option("--mask-prob", float, f"Probability of masking an input; {DEFAULT_MASK_PROB} where --masking is given."),
         option("--t-init", int, "Quantile bins per feature at the start.", Hyperparameters().t_init),
@@ -72,12 +73,15 @@ def parameters() -> list[click.Parameter]:
         option("--gpus-per-pack", float, "GPUs of one pack: a share below 1, or a whole number."),
         one("--device", ("auto", "cpu", "cuda"), "auto is cuda where --gpus-per-pack is given, else cpu.", "auto"),
         option("--address", str, "Join the Ray cluster there instead of starting one on this machine."),
+        option("--storage", str, "Where checkpoints go: a folder or bucket (s3://...) that all machines share; "
+               "without it they stay in --output, and travel there from other machines."),
         option("--data-dir", path, "Folder that holds data files; before $ADAPTBIN_DATA and the per-user cache."),
         option("--output", path, "Folder for results, tables, figures and MLflow.  [default: mlruns/ of the checkout]"),
         option("--tracking-uri", str, "MLflow store to use instead of the one that goes with --output."),
         option("--budget", _Duration(), "Time from now to the end, such as 2h, 90min or 1h30m; seeds that would take "
                "longer are left out."),
         option("--plan", bool, "Print what would be trained, and train nothing.", False, is_flag=True),
+        option("--retry-failed", bool, "Train again what failed in earlier runs.", False, is_flag=True),
         option("--rebuild", bool, "Tables, figures and MLflow from the results files alone.", False, is_flag=True),
     ]  # fmt: skip
 
@@ -155,6 +159,21 @@ class _One(click.ParamType[str]):
         if value not in self._known:
             raise ConfigError(unknown(self._what, value, self._known))
         return str(value)
+
+
+class _Value(click.ParamType[tuple[str, float]]):
+    """A panel and one more value of it."""
+
+    name = "panel=value"
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[str, float]:
+        panel, _, number = value.partition("=")
+        if panel not in PANELS:
+            raise ConfigError(unknown("panel", panel, PANELS))
+        try:
+            return panel, float(number)
+        except ValueError:
+            raise ConfigError(f"a value must be given as panel=number, such as tau=0.003, got {value!r}") from None
 
 
 class _Seeds(click.ParamType[tuple[int, ...]]):

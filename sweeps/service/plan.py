@@ -10,12 +10,13 @@ from __future__ import annotations
 import hashlib
 import heapq
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from adaptbin.config import Replica
-from adaptbin.errors import ConfigError
+from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
 from sweeps.service.memory import Need, largest_pack, memory_of_a_pack
 from sweeps.service.nodes import Node
@@ -55,13 +56,21 @@ class Resources:
         return cores if not self.gpus else f"{cores} and {self.gpus:g} GPU{'s' if self.gpus > 1 else ''}"
 
 
+def require_fit(resources: Resources, nodes: Sequence[Node]) -> None:
+    """Raise ResourceError unless a pack fits on one of the machines; the sum of them would not do."""
+    if not any(resources.fit(node) for node in nodes):
+        counts = Counter(map(str, nodes))
+        there = ", ".join(f"{n} x {shape}" if n > 1 else shape for shape, n in counts.items()) or "no live machine"
+        raise ResourceError(f"a pack must fit on one machine, got {resources} per pack; there: {there}")
+
+
 @dataclass(frozen=True)
 class Pack:
     """Replicas trained together.  They share data set, shapes, protocol and split."""
 
     replicas: tuple[Replica, ...]
-    resumes: str | None = None
-    """Name of the checkpoint folder of an earlier pack that held all of these replicas, and perhaps more."""
+    resumes: tuple[str, ...] = ()
+    """Keys of packs that these replicas were cut from, whose states they can go on from; the best first."""
 
     @cached_property
     def key(self) -> str:
@@ -89,7 +98,7 @@ class Pack:
         if not rest:
             middle = len(self.replicas) // 2
             first, rest = list(self.replicas[:middle]), [list(self.replicas[middle:])]
-        return [Pack(tuple(part), self.resumes) for part in (first, *rest) if part]
+        return [Pack(tuple(part)) for part in (first, *rest) if part]
 
 
 @dataclass(frozen=True)
@@ -103,6 +112,8 @@ class Plan:
     resources: Resources
     workers: int
     """Packs that run at once."""
+    resumed: int = 0
+    """How many of the packs, the first ones, go on from a checkpoint."""
     failed: tuple[Replica, ...] = ()
     """Replicas that failed before and are left out."""
     memory: int = 0
@@ -164,7 +175,8 @@ def make_plan(
     for folder, ids in (begun or {}).items():
         unfinished = [left.pop(replica_id) for replica_id in ids if replica_id in left]
         for group in group_replicas(unfinished):
-            packs += [Pack(tuple(part), folder) for part in cutter.cut(group)]
+            packs += [_resuming(tuple(part), folder) for part in cutter.cut(group)]
+    resumed = len(packs)
     packs += [Pack(tuple(part)) for part in cutter.parts(list(left.values()), workers)]
     return Plan(
         study=study,
@@ -173,11 +185,17 @@ def make_plan(
         packs=tuple(packs),
         resources=resources,
         workers=workers,
+        resumed=resumed,
         failed=tuple(r for r in replicas if r.id in given_up),
         memory=max((needs[p.dataset].of(len(_atoms(p.replicas))) for p in packs if p.dataset in needs), default=0),
         memory_limit=limit,
         cut_to=cutter.cut_to,
     )
+
+
+def _resuming(replicas: tuple[Replica, ...], key: str) -> Pack:
+    pack = Pack(replicas)
+    return pack if pack.key == key else replace(pack, resumes=(key,))
 
 
 def _memory_limit(resources: Resources, nodes: Sequence[Node], workers: int) -> int | None:

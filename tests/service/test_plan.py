@@ -113,18 +113,20 @@ def test_begun_packs_stay_together() -> None:
     members = make_plan(study, (), workers=1).packs[0].replicas[:4]
     ids = tuple(r.id for r in members)
     plan = make_plan(study, (), workers=1, begun={"a": ids})
-    assert plan.packs[0] == Pack(members, resumes="a")
+    assert plan.packs[0] == Pack(members, resumes=("a",))
     assert sum(len(pack.replicas) for pack in plan.packs) == 27
     # One of them finished meanwhile, one failed: the others go on.
     plan = make_plan(study, {ids[0]}, begun={"a": ids}, failed={ids[2]})
-    assert plan.packs[0] == Pack((members[1], members[3]), resumes="a")
+    assert plan.packs[0] == Pack((members[1], members[3]), resumes=("a",))
     # The newest folder has a replica first.
     plan = make_plan(study, (), begun={"new": ids[1:3], "old": ids})
-    assert plan.packs[:2] == (Pack(members[1:3], "new"), Pack((members[0], members[3]), "old"))
+    assert plan.packs[:2] == (Pack(members[1:3], ("new",)), Pack((members[0], members[3]), ("old",)))
     assert plan.packs[0].key == Pack(members[1:3]).key
     plan = make_plan(study, (), pack_size=3, begun={"a": ids})
-    assert plan.packs[:2] == (Pack(members[:2], "a"), Pack(members[2:], "a"))
-    assert [half.resumes for half in plan.packs[0].halves()] == ["a", "a"]
+    assert plan.packs[:2] == (Pack(members[:2], ("a",)), Pack(members[2:], ("a",)))
+    # A folder of that very pack is simply its own.
+    own = Pack(members)
+    assert make_plan(study, (), begun={own.key: ids}).packs[0] == own
     # Those of another study are of no use.
     assert make_plan(study, (), begun={"a": ("nowhere",), "b": ()}) == make_plan(study, ())
 
@@ -167,10 +169,10 @@ def test_no_pack_exceeds_its_memory(
         models = {(r.hyperparameters, r.seeds.pretrain) for r in pack.replicas}
         assert len(models) <= most
         assert len(group_replicas(pack.replicas)) == 1
-        assert pack.resumes is None or {r.id for r in pack.replicas} <= set(begun[pack.resumes])
-        assert pack.resumes != "b" or not {r.id for r in pack.replicas} & set(begun["a"])
+        assert all({r.id for r in pack.replicas} <= set(begun[name]) for name in pack.resumes)
+        assert pack.resumes != ("b",) or not {r.id for r in pack.replicas} & set(begun["a"])
     for name, members in begun.items():
-        resumed = {r.id for pack in plan.packs if pack.resumes == name for r in pack.replicas}
+        resumed = {r.id for pack in plan.packs if pack.resumes == (name,) for r in pack.replicas}
         assert resumed == {i for i in members if i in planned and (name == "a" or i not in begun["a"])}
 
 
