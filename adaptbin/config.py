@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any, Literal, Self, get_args, get_type_hints
@@ -44,7 +44,7 @@ def _whole(value: Any, least: int) -> bool:
 
 
 @cache
-def _hints(kind: Hashable) -> dict[str, Any]:
+def _hints_of(kind: type) -> dict[str, Any]:
     """Type hints of a class, which take longer to resolve than all checks that use them."""
     return get_type_hints(kind)
 
@@ -52,9 +52,12 @@ def _hints(kind: Hashable) -> dict[str, Any]:
 class _Config:
     """Base of the frozen settings: literal fields are checked, unknown keys refused, plain dictionaries returned."""
 
+    def _hints(self) -> dict[str, Any]:
+        return _hints_of(type(self))  # type: ignore[arg-type]
+
     def _normalise(self) -> None:
         """Make 5 and 5.0 (and 0.0 and -0.0), which are the same setting, have the same identity."""
-        for name, hint in _hints(type(self)).items():
+        for name, hint in self._hints().items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
@@ -64,7 +67,7 @@ class _Config:
                 object.__setattr__(self, name, int(value))
 
     def _check_choices(self) -> None:
-        for name, hint in _hints(type(self)).items():
+        for name, hint in self._hints().items():
             choices = get_args(hint)
             if choices and all(isinstance(c, str) for c in choices) and getattr(self, name) not in choices:
                 got = getattr(self, name)

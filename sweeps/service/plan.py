@@ -112,6 +112,8 @@ class Plan:
     resources: Resources
     workers: int
     """Packs that run at once."""
+    resumed: int = 0
+    """How many of the packs, the first ones, go on from a checkpoint."""
     failed: tuple[Replica, ...] = ()
     """Replicas that failed before and are left out."""
     memory: int = 0
@@ -174,6 +176,7 @@ def make_plan(
         unfinished = [left.pop(replica_id) for replica_id in ids if replica_id in left]
         for group in group_replicas(unfinished):
             packs += [_resuming(tuple(part), folder) for part in cutter.cut(group)]
+    resumed = len(packs)
     packs += [Pack(tuple(part)) for part in cutter.parts(list(left.values()), workers)]
     return Plan(
         study=study,
@@ -182,6 +185,7 @@ def make_plan(
         packs=tuple(packs),
         resources=resources,
         workers=workers,
+        resumed=resumed,
         failed=tuple(r for r in replicas if r.id in given_up),
         memory=max((needs[p.dataset].of(len(_atoms(p.replicas))) for p in packs if p.dataset in needs), default=0),
         memory_limit=limit,
@@ -227,16 +231,12 @@ class _Cutter:
         """Near-equal packs of replicas that can be stacked."""
         atoms = _atoms(replicas)
         packs = [list(replicas)] if self._size is None else _at_most(atoms, self._size)
-        most = self._most.get(replicas[0].dataset)
-        if most is None:
+        # Replicas that share a pretraining share its memory.
+        most = self._most.get(replicas[0].dataset, len(atoms))
+        if all(len(_atoms(pack)) <= most for pack in packs):
             return packs
-        fitting = []
-        for pack in packs:
-            models = _atoms(pack)  # replicas that share a pretraining share its memory
-            if len(models) > most:
-                self.cut_to = most if self.cut_to is None else min(self.cut_to, most)
-            fitting += chunk(models, math.ceil(len(models) / most))
-        return fitting
+        self.cut_to = most if self.cut_to is None else min(self.cut_to, most)
+        return chunk(atoms, max(len(packs), math.ceil(len(atoms) / most)))
 
 
 def _by_pretraining_seed(replicas: Iterable[Replica]) -> list[list[Replica]]:

@@ -88,9 +88,10 @@ def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.devic
     batch, epochs = first.architecture.batch_size, first.budget.epochs
     models = list({(r.hyperparameters, r.seeds.pretrain): r for r in replicas}.values())
     all_steps = -(-len(table.train) // batch)
-    # A step of one model tells how many can be afforded.
-    trial = _stacks(models[:1], _cut(table, batch), BINS[0], device)
-    step = _clock(device, lambda: _epoch(trial))
+    # A step or two tell how many can be afforded; a GPU computes many models about as fast as one.
+    trial = _stacks(models[:1] if device.type == "cpu" else models, _cut(table, batch), BINS[0], device)
+    _warm_up(trial, device)
+    step = _clock(device, lambda: _epoch(trial)) / sum(len(stack.replicas) for stack in trial)
     affordable = seconds / (4 * len(BINS)) / max(step, 1e-9)  # steps times models of one timed epoch
     if device.type == "cpu" and len(models) * all_steps > affordable:
         models = models[:STACK_ON_CPU]
@@ -102,22 +103,28 @@ def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.devic
         stacks = _stacks(models, rows, bins, device)
         cost = _epoch_seconds(stacks, device, seconds / (2 * len(BINS)))
         costs[_width(stacks, device)] = cost / len(models) * all_steps / steps
+    probed = stacks[0].replicas if steps == all_steps else models[:1]
     width = mean_bins(epochs, first.hyperparameters, len(table.train)) * (1.0 if _is_compiled(device) else WIDEST)
     return Timing(
         per_model=_line(costs, width) * epochs * REFINING,
-        per_replica=_probe_seconds(stacks[0], table, rows, device, all_steps / steps),
+        per_replica=_probe_seconds(probed, table, rows, device, all_steps / steps),
     )
 
 
 def _epoch_seconds(stacks: Sequence[Pretraining], device: torch.device, seconds: float) -> float:
     """Median time of an epoch of all stacks."""
-    for _ in range(1 if device.type == "cpu" else 3):  # caches, and on a GPU the recording of the steps
-        _epoch(stacks)
+    _warm_up(stacks, device)
     found: list[float] = []
     end = time.perf_counter() + seconds
     while len(found) < 2 or (time.perf_counter() < end and len(found) < 50):
         found.append(_clock(device, lambda: _epoch(stacks)))
     return statistics.median(found)
+
+
+def _warm_up(stacks: Sequence[Pretraining], device: torch.device) -> None:
+    """Fill the caches, and on a GPU let the steps be recorded."""
+    for _ in range(1 if device.type == "cpu" else 3):
+        _epoch(stacks)
 
 
 def _width(stacks: Sequence[Pretraining], device: torch.device) -> float:
@@ -128,22 +135,26 @@ def _width(stacks: Sequence[Pretraining], device: torch.device) -> float:
 
 
 def _probe_seconds(
-    stack: Pretraining, table: EncodedTable, rows: EncodedTable, device: torch.device, scale: float
+    replicas: Sequence[Replica], table: EncodedTable, rows: EncodedTable, device: torch.device, scale: float
 ) -> float:
     """Seconds of one replica's probes: what one and what three probe epochs take, scaled to all."""
+    import torch
+
     from adaptbin.training.probe import probe
 
-    embeddings = stack.embed(table.inputs)
-    budget = stack.replicas[0].budget
+    first = replicas[0]
+    # Their time does not depend on what the embeddings hold.
+    shape = (len(replicas), len(table.inputs), first.architecture.width)
+    embeddings = torch.randn(shape, generator=torch.Generator()).to(device)
 
     def probed(epochs: int) -> float:
-        few = [replace(r, budget=replace(budget, probe_epochs=epochs)) for r in stack.replicas]
+        few = [replace(r, budget=replace(r.budget, probe_epochs=epochs)) for r in replicas]
         return _clock(device, lambda: probe(embeddings, few, rows))
 
     probed(1)  # what is done once in a process
     one, three = probed(1), probed(3)
     per_epoch = max(0.0, three - one) / 2
-    return (max(0.0, one - per_epoch) + budget.probe_epochs * per_epoch * scale) / len(stack.replicas)
+    return (max(0.0, one - per_epoch) + first.budget.probe_epochs * per_epoch * scale) / len(replicas)
 
 
 def _stacks(models: Sequence[Replica], table: EncodedTable, bins: int, device: torch.device) -> list[Pretraining]:
