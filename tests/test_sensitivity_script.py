@@ -22,7 +22,7 @@ import pytest
 
 from adaptbin.errors import ConfigError
 from sweeps import sensitivity
-from sweeps.service import sweep
+from sweeps.service import planner
 from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
 from sweeps.service.nodes import Node
@@ -189,7 +189,7 @@ class TestWhatIsTrained:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # A seed of five replicas takes a minute, so that three fit.
-        monkeypatch.setattr(sweep, "speeds", lambda *_, **__: {"breast_cancer": Speed(0.0, 12.0, "a test of")})
+        monkeypatch.setattr(planner, "speeds", lambda *_, **__: {"breast_cancer": Speed(0.0, 12.0, "a test of")})
         words = f"{TINY} --seeds 5 --budget 3m30s"
         assert run(f"{words} --plan", tmp_path / "out") == 0
         told = "budget 3 min 30 s: 3 of 5 seeds fit; seeds 3, 4 are dropped; without --budget 5 min 12 s"
