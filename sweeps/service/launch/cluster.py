@@ -120,9 +120,13 @@ def _gpu_memory(ray: Any, nodes: Sequence[str], resources: Resources) -> dict[st
     """Node -> bytes of the smallest of its GPUs, of the nodes that answer in time."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    ask = ray.remote(local_gpus).options(num_cpus=0, num_gpus=resources.gpus)
+    ask = ray.remote(local_gpus)
     asked = {
-        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(): node
+        ask.options(
+            num_cpus=0,
+            num_gpus=resources.gpus,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        ).remote(): node
         for node in nodes
     }
     answered, late = ray.wait(list(asked), num_returns=len(asked), timeout=GPU_SECONDS) if asked else ([], [])
