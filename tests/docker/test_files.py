@@ -19,7 +19,7 @@ import yaml
 ROOT = Path(__file__).resolve().parents[2]
 DOCKER = ROOT / "docker"
 JOBS = ("sweep",)
-SECRET = re.compile(r"(?i)(password|token|secret|key)[a-z_]*\s*[:=]\s*[\"']?[0-9a-z+/]{12,}")
+SECRET = re.compile(r"(?i)(password|token|secret|key)[a-z_]*\s*[:=]\s*[\"']?[0-9a-z+]{12,}")
 
 
 def compose(*files: str, **variables: str) -> dict[str, Any]:
