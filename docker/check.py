@@ -28,14 +28,20 @@ from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from stack import HOSTS, USER, missing, stack
+
 ROOT = Path(__file__).resolve().parents[1]
 SUITE = "bookworm"
 IMAGE = "localhost/adaptbin:check"
-USER = 10001
-SWEEP = "tini -- python sweeps/sensitivity.py --dataset breast_cancer --preset quick --panel tau --output /output"
+QUICK = "--dataset breast_cancer --preset quick --panel tau"
+SWEEP = f"tini -- python sweeps/sensitivity.py {QUICK} --output /output"
 REPLICAS = 15
+RUNS = 21
+"""In MLflow: the replicas, their five points, and the study."""
 PASSED_ON = ("index-url", "extra-index-url", "find-links", "trusted-host", "proxy", "timeout", "retries")
 """Settings of pip that say where packages come from."""
+TOKENS = ("RAY_AUTH_MODE=token", "RAY_AUTH_TOKEN=another", "RAY_AUTH_MODE=disabled")
+CALLED = ("mlflow:5000", "mlflow.example:5000")
 NOT_ROOTS = ("home/adaptbin", "output", "data")
 """Folders of the image that belong to its user."""
 UNWANTED = re.compile(r"(^|/)(\.git|\.env|\.netrc|pip\.conf|secrets|id_[a-z0-9]+|tests|[^/]*\.(csv|xls|arff))$")
@@ -92,7 +98,7 @@ class Steps:
             yield said
         except (Failed, OSError, subprocess.SubprocessError) as error:
             self.failed.append(name)
-            said.append(str(error))
+            said.append(f"{error} {getattr(error, 'stderr', None) or ''}")
         verdict = "FAILED" if name in self.failed else "ok"
         print(
             f"{verdict:6} {time.monotonic() - start:6.1f} s  {name}{''.join(f'; {line}' for line in said)}", flush=True
@@ -161,6 +167,42 @@ def check(buildah: Buildah, folder: Path, device: str, steps: Steps) -> None:
         done = buildah.run(*inside, *SWEEP.split(), "--cpus-per-pack", "4096")
         if done.returncode not in (1, 2) or "4096" not in done.stdout + done.stderr:
             raise Failed(f"exit code must be 1 or 2 with a reason, got {done.returncode}: {done.stderr[-1000:]}")
+    lacks = missing() + ([] if buildah.driver == "overlay" else ["storage with overlays"])
+    if lacks:
+        print(f"left out         compose.yaml's services, which need {', '.join(lacks)}")
+        return
+    with steps("compose.yaml's services, two workers, and the quick sweep on them") as said:
+        said.append(services(buildah, folder))
+
+
+def services(buildah: Buildah, folder: Path) -> str:
+    """Run compose.yaml's commands in copies of the image.  Raises Failed for the first thing that is not so."""
+    roots = {host: Path(buildah("mount", buildah("from", "--pull-never", IMAGE))) for host in HOSTS[1:]}
+    environment = json.loads(buildah("inspect", "--type", "image", IMAGE))["OCIv1"]["config"]["Env"]
+    home = folder / "stack"
+    home.mkdir(mode=0o711)
+    folder.chmod(0o711)
+    with stack(home, roots, environment) as up:
+        job = up.job(*QUICK.split())
+        if job.returncode:
+            raise Failed(f"the sweep ended with {job.returncode}: {job.stdout[-2000:]}{job.stderr[-2000:]}")
+        runs = up.query("select status, count(*) from runs group by status")
+        artifacts = [path for path in (home / "artifacts").rglob("*") if path.is_file()]
+        if len(finished(home / "output")) != REPLICAS or runs != f"FINISHED|{RUNS}" or not artifacts:
+            raise Failed(
+                f"{REPLICAS} results, {RUNS} finished runs and artifacts must be there, got {runs}, {artifacts}"
+            )
+        ask = ["ray", "health-check", "--address=head:6379"]
+        answers = [up.run("sweep", ask, variables=[word]).returncode for word in TOKENS]
+        if answers[0] or not all(answers[1:]):
+            raise Failed(f"Ray must answer to its token and to no other, got exit codes {answers}")
+        codes = [up.run("sweep", ["wget", "-qO-", f"--header=Host: {host}", "http://mlflow:5000/"]) for host in CALLED]
+        if [bool(done.returncode) for done in codes] != [False, True]:
+            raise Failed(f"MLflow must answer to {CALLED[0]} and not to {CALLED[1]}")
+        slowest = max(up.stop(host) for host in ("worker", "worker2", "head", "mlflow"))
+    return (
+        f"{runs.partition('|')[2]} runs in PostgreSQL, {len(artifacts)} artifacts, each ends in {slowest:.0f} s or less"
+    )
 
 
 def base(buildah: Buildah, folder: Path) -> None:
@@ -199,7 +241,7 @@ def build(buildah: Buildah, device: str, sha: str, settings: dict[str, Path]) ->
 
 @contextlib.contextmanager
 def pip_settings(folder: Path) -> Iterator[dict[str, Path]]:
-    """This machine's settings of pip as build secrets; its local folders are served on loopback until the block ends."""
+    """This machine's settings of pip as build secrets; local folders are served on loopback until the block ends."""
     listed = subprocess.run(
         [sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=False
     ).stdout
