@@ -199,6 +199,8 @@ def services(buildah: Buildah, folder: Path) -> str:
         codes = [up.run("sweep", ["wget", "-qO-", f"--header=Host: {host}", "http://mlflow:5000/"]) for host in CALLED]
         if [bool(done.returncode) for done in codes] != [False, True]:
             raise Failed(f"MLflow must answer to {CALLED[0]} and not to {CALLED[1]}")
+        if not up.run("mlflow", ["touch", "/home/adaptbin/written"]).returncode:
+            raise Failed("MLflow's container must not be writable outside of its volume and /tmp")
         slowest = max(up.stop(host) for host in ("worker", "worker2", "head", "mlflow"))
     return (
         f"{runs.partition('|')[2]} runs in PostgreSQL, {len(artifacts)} artifacts, each ends in {slowest:.0f} s or less"

@@ -1,4 +1,4 @@
-"""The services of compose.yaml without a Docker daemon: their own commands, variables and health checks, in the image.
+"""The services of compose.yaml without a Docker daemon: their own commands, rights and health checks, in the image.
 
 Each service is a process in a network, process and mount namespace of its own with the image as its root, as a
 container is; a bridge in one more namespace joins them, and nothing reaches this machine's network.  PostgreSQL is this
@@ -142,7 +142,7 @@ class Stack:
             volume.mkdir(exist_ok=True)
             os.chown(volume, USER, USER)
             mounts.append((volume, Path("/output")))
-        lines = ["set -e", f"hostname {host}", f"mount -t proc proc {root}/proc"]
+        lines = ["set -e", f"hostname {host}", f"mount --bind {root} {root}", f"mount -t proc proc {root}/proc"]
         lines += [f"mount --rbind /{name} {root}/{name}" for name in ("dev", "sys")]
         for outside, inside in mounts:
             place = root / inside.relative_to("/")
@@ -150,7 +150,11 @@ class Stack:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.touch()
             lines.append(f"mount --bind {outside} {place}")
-        lines.append(f'exec chroot --userspec={USER}:{USER} {root} env -i "$@"')
+        lines += [f"mount -t tmpfs -o mode=1777 tmpfs {root}{place}" for place in service.get("tmpfs", [])]
+        if service.get("read_only"):
+            lines.append(f"mount -o remount,bind,ro {root}")
+        rights = f"--reuid={USER} --regid={USER} --clear-groups --bounding-set=-all --no-new-privs"
+        lines.append(f'exec chroot {root} setpriv {rights} env -i "$@"')
         given = [f"{name}={value}" for name, value in (service.get("environment") or {}).items()]
         environment = [*self._environment, "HOME=/home/adaptbin", *given, *variables]
         spaces = ["unshare", "--mount", "--propagation", "private", "--uts", "--pid", "--fork", "--kill-child"]
