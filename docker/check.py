@@ -71,7 +71,16 @@ class Buildah:
         """Run a command of at most 20 minutes, whatever its exit code."""
         storage = ["--root", f"{self._folder}/storage", "--runroot", f"{self._folder}/run"]
         command = ["buildah", *storage, "--storage-driver", self.driver, *words]
-        return subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=1200, check=False, cwd=ROOT)
+        return subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=1200,
+            check=False,
+            cwd=ROOT,
+            env={**os.environ, "TMPDIR": str(self._folder)},
+        )
 
     def __call__(self, *words: str, stdin: str = "") -> str:
         """Output of a command.  Raises Failed with the end of what it said."""
