@@ -48,7 +48,7 @@ test: lint ## everything CI runs (ADAPTBIN_DATA=folder: tests on the real files,
 bench: $(VENV)/.dev ## time stacked replicas against a plain loop on one core (13 minutes); adds to tests/benchmarks/RESULTS.md
 	$(BIN)/python -m tests.benchmarks.bench --write $(OPTIONS)
 
-image-check: $(VENV)/.dev ## build the image with buildah, run the sweep and the compose services in it (root; 8 minutes)
+image-check: $(VENV)/.dev ## build the image with buildah, run the sweep and the compose services in it (root; 5 to 12 minutes)
 	$(BIN)/python docker/check.py $(OPTIONS)
 
 format: $(VENV)/.dev ## let ruff format and fix

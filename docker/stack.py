@@ -47,10 +47,9 @@ def compose_program() -> Path:
 
 def output(*command: str | Path, **options: Any) -> str:
     """What a command of at most four minutes says; raises CalledProcessError."""
-    done = subprocess.run(
-        [str(word) for word in command], check=True, capture_output=True, text=True, timeout=240, **options
-    )
-    return done.stdout.strip()
+    words = [str(word) for word in command]
+    done = subprocess.run(words, check=True, capture_output=True, text=True, timeout=240, **options)
+    return str(done.stdout).strip()
 
 
 class Stack:
@@ -62,9 +61,10 @@ class Stack:
         self._prefix = f"adaptbin{os.getpid()}-"
         self._started: dict[str, subprocess.Popen[str]] = {}
         output(DOCKER / "secrets.sh", folder / "secrets")
-        words = [compose_program(), "--file", DOCKER / "compose.yaml", "--profile", "*", "config", "--format", "json"]
+        words: list[str | Path] = ["--file", DOCKER / "compose.yaml", "--profile", "*", "config", "--format", "json"]
         variables = {**os.environ, "SECRETS": str(folder / "secrets"), "WORKER_CPUS": "1"}
-        self._services: dict[str, Any] = json.loads(output(*words, env=variables))["services"]
+        read = json.loads(output(compose_program(), *words, env=variables))
+        self._services: dict[str, Any] = read["services"]
 
     def __enter__(self) -> Stack:
         self._join()
