@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from adaptbin.data.registry import get_card
 from sweeps.service.options import Options
-from sweeps.service.points import Study, get_panels, sensitivity_study
+from sweeps.service.points import Study, get_panels, sensitivity_study, with_value
 from sweeps.service.sweep import run_script
 from sweeps.service.work import Runner
 
 
 def study(options: Options) -> Study:
     """The sensitivity study that the options ask for."""
-    return sensitivity_study(
+    asked = sensitivity_study(
         [get_card(name) for name in options.datasets],
         panels=get_panels(options.panels),
         default=options.default,
@@ -27,6 +27,9 @@ def study(options: Options) -> Study:
         protocol=options.protocol,
         budget=options.budget,
     )
+    for panel, value in options.values:
+        asked = with_value(asked, panel, value)
+    return asked
 
 
 def main(argv: Sequence[str] | None = None, *, runner: Runner | None = None) -> int:

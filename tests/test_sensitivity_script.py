@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,12 +20,17 @@ import pandas as pd
 import psutil
 import pytest
 
+from adaptbin.errors import ConfigError
 from sweeps import sensitivity
+from sweeps.service import sweep
+from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
+from sweeps.service.nodes import Node
 from sweeps.service.plan import Resources
+from sweeps.service.steering import Request, ask
 from sweeps.service.sweep import Sweep
 from sweeps.service.work import Job, Listener
-from tests.service.fakes import fake_train
+from tests.service.fakes import fake_train, progress_at
 
 TINY = "--dataset breast_cancer --preset quick --epochs 2 --probe-epochs 2 --probes 2 --panel tau"
 
@@ -36,9 +43,8 @@ class CountingRunner(InProcessRunner):
         self.jobs: list[Job] = []
         self._workers = workers
 
-    def at_once(self, resources: Resources) -> int:
-        super().at_once(resources)
-        return self._workers
+    def nodes(self, resources: Resources) -> list[Node]:
+        return [replace(node, cores=self._workers * resources.cpus) for node in super().nodes(resources)]
 
     def run(self, job: Job, listener: Listener) -> int | None:
         self.jobs.append(job)
@@ -170,13 +176,48 @@ class TestWhatIsTrained:
         assert not (tmp_path / "out").exists()
         runner = CountingRunner(workers=2)
         assert run(words, tmp_path / "out", runner) == 0
-        assert capsys.readouterr().out.splitlines()[:3] == planned
+        # All but the line with the clock time.
+        assert capsys.readouterr().out.splitlines()[:3] == planned[:3]
         (job,) = runner.jobs
         replicas = [replica for pack in job.packs for replica in pack.replicas]
         assert f"{len(replicas)} to do" in planned[0]
         assert planned[1].startswith(f"packs: {len(job.packs)}, of ")
         assert {replica.id for replica in replicas} == results(tmp_path / "out").keys()
         assert job.tables.keys() == {pack.table_key for pack in job.packs}
+
+    def test_a_budget_leaves_seeds_out(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # A seed of five replicas takes a minute, so that three fit.
+        monkeypatch.setattr(sweep, "speeds", lambda *_, **__: {"breast_cancer": Speed(0.0, 12.0, "a test of")})
+        words = f"{TINY} --seeds 5 --budget 3m30s"
+        assert run(f"{words} --plan", tmp_path / "out") == 0
+        told = "budget 3 min 30 s: 3 of 5 seeds fit; seeds 3, 4 are dropped; without --budget 5 min 12 s"
+        shown = capsys.readouterr().out.splitlines()
+        assert shown[0] == "sensitivity of breast_cancer: 5 points x 3 seeds = 15 replicas, 0 done, 15 to do"
+        assert shown[4:] == [
+            told,
+            "warning: no difference can be significant: with 3 seeds the test gives p = 0.25 at the least",
+        ]
+        assert not (tmp_path / "out").exists()
+
+        runner = CountingRunner()
+        assert run(words, tmp_path / "out", runner) == 0
+        assert runner.seeds == [[0, 1, 2]]
+        shown = capsys.readouterr()
+        assert told in shown.err and told in shown.out
+        manifest = json.loads((tmp_path / "out" / "sensitivity" / "breast_cancer" / "manifest.json").read_text())
+        assert manifest["seeds"] == [0, 1, 2]
+        assert manifest["options"]["budget"] == 210.0
+
+        # What is finished costs nothing: the same time is now enough for the rest.
+        assert run(words, tmp_path / "out", runner) == 0
+        assert runner.seeds == [[0, 1, 2], [3, 4]]
+        assert "budget 3 min 30 s: all 5 seeds fit" in capsys.readouterr().out
+
+        assert run(f"{TINY} --seeds 7-9 --budget 1m", tmp_path / "none", runner) == 2
+        assert "budget must be enough for one seed of every point, about 1 min 12 s" in capsys.readouterr().err
+        assert not (tmp_path / "none").exists()
 
     def test_several_data_sets(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         words = TINY.replace("breast_cancer", "breast_cancer diabetes")
@@ -201,7 +242,9 @@ class TestWhatIsTrained:
         assert run(f"{TINY} --seeds 3 --rebuild", tmp_path, runner) == 1
         assert runner.jobs == []
 
-    def test_a_failed_pack_is_told_and_tried_again(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_a_failed_pack_is_told_and_tried_again_when_asked(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
             if replicas[0].seed == 1:
                 raise RuntimeError("worn out")
@@ -210,11 +253,21 @@ class TestWhatIsTrained:
         assert run(f"{TINY} --seeds 2", tmp_path, InProcessRunner(train)) == 1
         shown = capsys.readouterr().err
         assert "failed: breast_cancer, 5 replicas: RuntimeError: worn out" in shown
-        assert "5 of 10 replicas have no result; the same command tries again" in shown
+        assert "5 of 10 replicas have no result:" in shown
+        why = "  breast_cancer: 5 replicas (5 points, seeds 1): failed: RuntimeError: worn out (test_"
+        assert why in shown
+        assert "what failed is trained again with --retry-failed" in shown
         runner = CountingRunner()
-        assert run(f"{TINY} --seeds 2", tmp_path, runner) == 0
-        assert runner.seeds == [[1]]
+        assert run(f"{TINY} --seeds 3", tmp_path, runner) == 1  # a new seed is trained, the failed one is told again
+        assert runner.seeds == [[2]]
+        assert why in capsys.readouterr().err
+        assert run(f"{TINY} --seeds 3", tmp_path, runner) == 1
+        assert len(runner.jobs) == 1
+        assert "nothing to train" not in capsys.readouterr().out
+        assert run(f"{TINY} --seeds 3 --retry-failed", tmp_path, runner) == 0
+        assert runner.seeds == [[2], [1]]
         assert not list((tmp_path / "checkpoints").iterdir())
+        assert not list((tmp_path / "failures" / "breast_cancer").iterdir())
 
     def test_an_interrupted_run_continues(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
@@ -231,6 +284,84 @@ class TestWhatIsTrained:
         assert len(results(tmp_path)) == 15
         assert not list((tmp_path / "checkpoints").iterdir())
 
+    def test_points_are_added_and_cancelled_meanwhile(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        answers: list[str] = []
+
+        def train(replicas: Any, table: Any, *, progress: Any, **settings: Any) -> Any:
+            if not answers:
+                answers.append("asking")
+                words = (("cancel", "tau", 1e-4), ("add", "patience", 7), ("add", "tau", 0.005), ("cancel", "tau", 0.1))
+                thread = threading.Thread(target=lambda: [answers.append(answered(*word)) for word in words])
+                thread.start()
+                while thread.is_alive():  # as training does, with a report now and then
+                    thread.join(0.6)
+                    progress(progress_at(1, 2, len(replicas)))
+            return fake_train(replicas, table, progress=progress, **settings)
+
+        def answered(verb: Any, panel: str, value: float) -> str:
+            try:
+                return ask(tmp_path, Request(verb, panel, value))
+            except ConfigError as error:
+                return f"refused: {error}"
+
+        assert run(f"{TINY} --seeds 2", tmp_path, InProcessRunner(train)) == 0
+        assert answers[3].startswith("tau=0.005 added: 2 replicas in ")
+        assert answers[3].endswith("in later runs give --value tau=0.005 to keep it")
+        assert answers[4].startswith("tau=0.1 cancelled: 2 replicas to train less; results")
+        assert answers[1] == "refused: the default, which all points are compared with, must stay, got tau=0.0001"
+        assert answers[2] == "refused: unknown panel of this study 'patience' (known: tau)"
+        taus = sorted(
+            r["identity"]["hyperparameters"]["tau"] for r in results(tmp_path).values() if r["identity"]["seed"]
+        )
+        assert taus == [1e-5, 1e-4, 1e-3, 5e-3, 1e-2]
+        points = pd.read_csv(tmp_path / "sensitivity" / "breast_cancer" / "points.csv")
+        assert list(points["value"]) == taus and list(points["n"]) == [2] * 5
+        assert not list((tmp_path / "checkpoints").iterdir())
+        # The same in later runs: what was added has an option, what was cancelled is asked for again.
+        runner = CountingRunner()
+        assert run(f"{TINY} --seeds 2 --value tau=0.005", tmp_path, runner) == 0
+        trained = {r.hyperparameters.tau for pack in runner.jobs[0].packs for r in pack.replicas}
+        assert trained == {0.1}
+
+    def test_a_moved_output_folder_and_other_packing_train_only_what_is_missing(self, tmp_path: Path) -> None:
+        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            if replicas[0].seed == 1:
+                settings["checkpoint"].write(lambda stream: stream.write(b"state"))
+                os.kill(os.getpid(), signal.SIGTERM)
+            return fake_train(replicas, *arguments, **settings)
+
+        assert run(f"{TINY} --seeds 3", tmp_path / "here", InProcessRunner(train)) == 128 + signal.SIGTERM
+        (tmp_path / "here").rename(tmp_path / "there")
+        states: list[list[bytes]] = []
+
+        def resume(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            states.append([stream.read() for stream in settings["checkpoint"].read()])
+            return fake_train(replicas, *arguments, **settings)
+
+        runner = CountingRunner(resume)
+        assert run(f"{TINY} --seeds 3 --pack 3", tmp_path / "there", runner) == 0
+        assert runner.seeds == [[1, 2]]
+        assert len(results(tmp_path / "there")) == 15
+        assert sorted(states)[-1] == [b"state"]  # what was begun went on from its state
+        assert not (tmp_path / "here").exists()
+
+    def test_checkpoints_in_storage(self, tmp_path: Path) -> None:
+        storage = tmp_path / "shared"
+
+        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            settings["checkpoint"].write(lambda stream: stream.write(b"state"))
+            if replicas[0].seed == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+            return fake_train(replicas, *arguments, **settings)
+
+        words = f"{TINY} --seeds 2 --storage {storage}"
+        assert run(words, tmp_path / "out", InProcessRunner(train)) == 130
+        (key,) = [folder.name for folder in storage.iterdir()]
+        assert (storage / key / "pack.pt").read_bytes() == b"state"
+        assert list((tmp_path / "out" / "checkpoints").iterdir()) == []
+        assert run(words, tmp_path / "out") == 0
+        assert list(storage.iterdir()) == []
+
     def test_checkpoints_of_other_studies_stay(self, tmp_path: Path) -> None:
         other = tmp_path / "checkpoints" / "other"
         other.mkdir(parents=True)
@@ -246,7 +377,7 @@ class TestWhatIsRefused:
         [
             ("--dataset breast_cancr", "unknown data set 'breast_cancr'; did you mean 'breast_cancer'?"),
             (f"{TINY} --seeds 0", "seeds must be a number n >= 1"),
-            (f"{TINY} --cpus-per-pack 4096", "a pack must fit on this machine, got 4096 cores per pack"),
+            (f"{TINY} --cpus-per-pack 4096", "a pack must fit on one machine, got 4096 cores per pack; there: "),
             (f"{TINY} --rebuild", "--rebuild needs results, got none of this study in"),
             ("--dataset eol --data-dir /nowhere/at/all", "the data folder must be an existing folder"),
             (f"{TINY} --tracking-uri sqlite:///a?b=c", "must be without '?', got"),
@@ -268,9 +399,9 @@ class TestWhatIsRefused:
     def test_gpus_where_there_are_none(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sweeps.service.local.local_gpus", lambda: 0)
+        monkeypatch.setattr("sweeps.service.nodes.local_gpus", lambda: (0, None))
         assert sensitivity.main([*TINY.split(), "--gpus-per-pack", "0.5", "--output", str(tmp_path / "out")]) == 2
-        assert "GPUs asked for must be on this machine, got 1 core and 0.5 GPU per pack" in capsys.readouterr().err
+        assert "a pack must fit on one machine, got 1 core and 0.5 GPU per pack; there: " in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
 
     def test_an_output_that_cannot_be_written(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -352,10 +483,10 @@ def test_ray_killed_interrupted_and_continued(tmp_path: Path, no_mlflow: None) -
             children = psutil.Process(process.pid).children(recursive=True)
             return [child for child in children if "ImplicitFunc" in " ".join(child.cmdline())]
 
-        until(lambda: list(checkpoints.glob("*/state/*.pt")))
+        until(lambda: list(checkpoints.glob("*/*.pt")))
         descendants = psutil.Process(process.pid).children(recursive=True)
         os.kill(workers()[0].pid, signal.SIGKILL)
-        until(lambda: "its worker died; goes on from its checkpoint" in stderr())
+        until(lambda: "goes on from its checkpoint" in stderr())
         until(lambda: results(crowd))
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=30) == 130
@@ -373,3 +504,15 @@ def test_ray_killed_interrupted_and_continued(tmp_path: Path, no_mlflow: None) -
 
     assert run(words, calm, InProcessRunner()) == 0
     assert comparable(results(crowd)) == comparable(results(calm))
+
+
+@pytest.mark.usefixtures("no_mlflow")
+def test_sigterm_outside_training_closes_what_is_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Sweep, "_publish", lambda *arguments, **settings: os.kill(os.getpid(), signal.SIGTERM))
+    assert run(f"{TINY} --seeds 1", tmp_path) == 128 + signal.SIGTERM
+    assert "interrupted; the same command continues from what is finished" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert len(results(tmp_path)) == 5

@@ -1,7 +1,10 @@
-"""Which replicas can be stacked: those whose tensors have one shape and that see one table and one split."""
+"""Which replicas can be stacked: those whose tensors have one shape and that see one table and one split; and which are
+one model: those that differ in their probes only."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable
 
 from adaptbin.config import Replica
@@ -26,3 +29,13 @@ def group_replicas(replicas: Iterable[Replica]) -> list[list[Replica]]:
     for replica in replicas:
         groups.setdefault(stack_key(replica), []).append(replica)
     return list(groups.values())
+
+
+def model_id(replica: Replica) -> str:
+    """24 hex digits that name the pretraining of a replica; replicas that differ in their probes only share it."""
+    identity = replica.identity()
+    decides = ("method_version", "dataset", "fingerprint", "architecture", "hyperparameters", "protocol")
+    parts = {name: identity[name] for name in decides}
+    parts |= {"epochs": replica.budget.epochs, "pretrain": replica.seeds.pretrain, "split": replica.seeds.split}
+    text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

@@ -7,8 +7,10 @@ from call to call is passed as an argument and copied into tensors of the record
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MethodType
 from typing import Protocol
 
 import torch
@@ -94,7 +96,8 @@ class Replayed:
     """
 
     def __init__(self, body: Callable[..., None], make: MakeGraph | None) -> None:
-        self._body = body
+        # An owner whose method this is must not be kept by it: on a device that is full its tensors are to go at once.
+        self._body = weakref.WeakMethod(body) if isinstance(body, MethodType) else lambda: body
         self._make = make
         self._recordings: dict[tuple[torch.Size | None, ...], _Recording] = {}
         self.captures = 0
@@ -102,8 +105,10 @@ class Replayed:
 
     def __call__(self, *arguments: Tensor | None) -> None:
         """Run the body on ``arguments``."""
+        body = self._body()
+        assert body is not None, "its owner holds this object"
         if self._make is None:
-            self._body(*arguments)
+            body(*arguments)
             return
         shapes = tuple(None if a is None else a.shape for a in arguments)
         held = self._recordings.get(shapes)
@@ -111,14 +116,14 @@ class Replayed:
             # Recorded reads go to copies: the caller's tensors are new ones at every call.
             held = _Recording(self._make(), tuple(None if a is None else a.clone() for a in arguments))
             self._recordings[shapes] = held
-            held.graph.warm_up(lambda: self._body(*arguments))
+            held.graph.warm_up(lambda: body(*arguments))
             return
         for own, given in zip(held.arguments, arguments, strict=True):
             if own is not None and given is not None:
                 own.copy_(given)
         if not held.recorded:
             fixed = held.arguments
-            held.graph.record(lambda: self._body(*fixed))
+            held.graph.record(lambda: body(*fixed))
             held.recorded = True
             self.captures += 1
         held.graph.replay()

@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from adaptbin import native
 from adaptbin.config import RECORD_SCHEMA, Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.errors import ConfigError
-from adaptbin.replicas.grouping import stack_key
-from adaptbin.training.checkpoint import load_checkpoint, save_checkpoint
+from adaptbin.replicas.grouping import model_id, stack_key
+from adaptbin.training.checkpoint import Checkpoint
 from adaptbin.training.curves import thinned_curves
 from adaptbin.training.draws import EpochDraws
 from adaptbin.training.graphs import graphs_for
+from adaptbin.training.peak import PeakMemory
 from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import ProbeScores, probe
+from adaptbin.training.resume import PackState, Stopwatch, kernels
 
 STACK_ON_CPU = 5
 """Replicas computed together on a CPU core: more of them leave its caches, fewer pay for calls."""
@@ -46,7 +45,7 @@ def train_pack(
     table: EncodedTable,
     *,
     device: str = "cpu",
-    checkpoint: Path | None = None,
+    checkpoint: Checkpoint | None = None,
     checkpoint_seconds: float = 60.0,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> list[dict[str, Any]]:
@@ -54,39 +53,45 @@ def train_pack(
 
     All replicas must share what :func:`adaptbin.replicas.grouping.stack_key` names, and ``table`` must be theirs.
     Replicas with the same point and pretraining seed (``seeds_vary="probe"``) are pretrained once.
-    ``progress`` is called after every epoch and may raise to stop; the state is saved first.  A checkpoint of the same
-    pack in folder ``checkpoint`` is resumed, exactly.
+    ``progress`` is called after every epoch and may raise to stop; the state is saved first.  A state in ``checkpoint``
+    that holds all replicas, of this pack or of one that had more, is resumed, exactly.  The state is saved when
+    ``checkpoint_seconds`` are over, and after each twentieth of the epochs if saving takes 2 % of the time at most.
 
-    Raises ConfigError when the replicas do not belong together or to the table.
+    A record's ``runtime`` holds the pack's ``seconds`` and ``core_seconds`` per replica (earlier attempts included),
+    ``resumed_epoch`` (0: from the start) and, where the system tells, ``peak_bytes``: the most memory that the process
+    held meanwhile, or on a GPU its tensors.
+
+    Raises ConfigError when the replicas do not belong together or to the table.  Memory that runs out is an error out
+    of here as torch raises it; the state saved last then stands, and fewer replicas at a time can go on from it.
     """
     _check(replicas, table)
-    started, busy = time.perf_counter(), time.process_time()
-    # One pretraining serves all replicas that differ in probe seed only.
-    models: dict[tuple[Any, ...], Replica] = {}
-    for replica in replicas:
-        models.setdefault(_model_key(replica), replica)
-    unique = list(models.values())
     target = torch.device(device)
-    size = _stack_size(len(unique), target)
+    watch, memory = Stopwatch(), PeakMemory(target)
+    # One pretraining serves all replicas that differ in probe seed only.
+    models: dict[str, Replica] = {}
+    for replica in replicas:
+        models.setdefault(model_id(replica), replica)
+    unique = list(models.values())
     stacks = stacks_of(unique, table, target)
-    spent = _pretrain(stacks, [r.id for r in replicas], checkpoint, checkpoint_seconds, progress)
-
-    if progress is not None:
-        progress(_progress(stacks, "probe"))
+    state = PackState(stacks, len(replicas), watch, checkpoint, checkpoint_seconds)
+    resumed_epoch = state.resume()
+    _pretrain(stacks, state, progress)
+    _report(stacks, "probe", state, progress)
     records: dict[str, dict[str, Any]] = {}
     for stack in stacks:
-        records |= _probe_stack(stack, replicas, table, size)
-    seconds = spent[0] + time.perf_counter() - started
-    core_seconds = spent[1] + time.process_time() - busy
-    kernels = _kernels(target)
+        records |= _probe_stack(stack, replicas, table, _stack_size(len(unique), target))
+    seconds, core_seconds = watch.read()
+    peak_bytes = memory.bytes()
     for record in records.values():
         record["runtime"] = {
             "seconds": seconds / len(replicas),
             "core_seconds": core_seconds / len(replicas),
             "device": str(target),
-            "kernels": kernels,
+            "kernels": kernels(target),
             "threads": torch.get_num_threads(),
             "pack_size": len(replicas),
+            "resumed_epoch": resumed_epoch,
+            **({} if peak_bytes is None else {"peak_bytes": peak_bytes}),
         }
     return [records[r.id] for r in replicas]
 
@@ -113,20 +118,6 @@ def _stack_size(replicas: int, device: torch.device) -> int:
     return STACK_ON_CPU if device.type == "cpu" else replicas
 
 
-def _kernels(device: torch.device) -> str:
-    """What does the arithmetic: an instruction set of the compiled kernels, or torch."""
-    return (native.instruction_set() if device.type == "cpu" else None) or "torch"
-
-
-def _arithmetic(device: torch.device) -> str:
-    """What rounds alike: all compiled kernels do, and torch on one kind of device."""
-    return "compiled" if _kernels(device) != "torch" else f"torch on {device.type}"
-
-
-def _model_key(replica: Replica) -> tuple[Any, ...]:
-    return (replica.hyperparameters, replica.seeds.pretrain)
-
-
 def _check(replicas: Sequence[Replica], table: EncodedTable) -> None:
     if not replicas:
         raise ConfigError("a pack must hold at least one replica, got none")
@@ -143,56 +134,28 @@ def _check(replicas: Sequence[Replica], table: EncodedTable) -> None:
         )
 
 
-def _pretrain(
-    stacks: Sequence[Pretraining],
-    ids: Sequence[str],
-    checkpoint: Path | None,
-    checkpoint_seconds: float,
-    progress: Callable[[PackProgress], None] | None,
-) -> tuple[float, float]:
-    """Run all stacks to their last epoch, epoch by epoch; -> wall and core seconds spent by earlier attempts."""
-    before = (0.0, 0.0)
-    saved = load_checkpoint(checkpoint, ids) if checkpoint is not None else None
-    arithmetic = _arithmetic(stacks[0].device)
-    # Half of a run on another path would be exact on neither.
-    if saved is not None and len(saved["stacks"]) == len(stacks) and saved["arithmetic"] == arithmetic:
-        for stack, state in zip(stacks, saved["stacks"], strict=True):
-            stack.load_state(state)
-        before = (float(saved["seconds"]), float(saved["core_seconds"]))
-    started, busy = time.perf_counter(), time.process_time()
-    last_saved = started
-
-    def save() -> None:
-        if checkpoint is not None:
-            spent = (before[0] + time.perf_counter() - started, before[1] + time.process_time() - busy)
-            state = {
-                "arithmetic": arithmetic,
-                "stacks": [s.state() for s in stacks],
-                "seconds": spent[0],
-                "core_seconds": spent[1],
-            }
-            save_checkpoint(checkpoint, ids, state)
-
-    epochs = stacks[0].epochs
-    while stacks[0].epoch < epochs:
-        epoch = stacks[0].epoch
+def _pretrain(stacks: Sequence[Pretraining], state: PackState, progress: Callable[[PackProgress], None] | None) -> None:
+    """Run all stacks to their last epoch, epoch by epoch."""
+    while stacks[0].epoch < stacks[0].epochs:
         for stack in stacks:
             stack.run_epoch()
-        now = time.perf_counter()
-        # Also every 5 % of the epochs, so that a slow clock or a fast run loses little; never more often than a second.
-        due = now - last_saved >= checkpoint_seconds or (
-            now - last_saved >= 1.0 and (epoch + 1) % max(1, epochs // 20) == 0
-        )
-        if due or epoch + 1 == epochs:
-            save()
-            last_saved = now
-        if progress is not None:
-            try:
-                progress(_progress(stacks, "pretrain"))
-            except BaseException:
-                save()
-                raise
-    return before
+        state.save_if_due()
+        _report(stacks, "pretrain", state, progress)
+
+
+def _report(
+    stacks: Sequence[Pretraining],
+    phase: Literal["pretrain", "probe"],
+    state: PackState,
+    progress: Callable[[PackProgress], None] | None,
+) -> None:
+    if progress is None:
+        return
+    try:
+        progress(_progress(stacks, phase))
+    except BaseException:
+        state.save()
+        raise
 
 
 def _probe_stack(
@@ -203,8 +166,8 @@ def _probe_stack(
     for position, finite in enumerate(torch.isfinite(embeddings).flatten(1).all(1).tolist()):
         if not finite and stack.diverged_at[position] is None:
             stack.diverged_at[position] = stack.epochs - 1
-    place = {_model_key(model): position for position, model in enumerate(stack.replicas)}
-    members = [(place[_model_key(r)], r) for r in replicas if _model_key(r) in place]
+    place = {model_id(model): position for position, model in enumerate(stack.replicas)}
+    members = [(place[model_id(r)], r) for r in replicas if model_id(r) in place]
     alive = [(position, r) for position, r in members if stack.diverged_at[position] is None]
     scores: dict[str, ProbeScores] = {}
     for start in range(0, len(alive), size):

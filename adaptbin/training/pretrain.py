@@ -18,6 +18,7 @@ from adaptbin.config import Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.pretext.corruption import corrupt
 from adaptbin.pretext.hord import SLOT_MULTIPLE, HordWeights
+from adaptbin.replicas.grouping import model_id
 from adaptbin.replicas.optim import ReplicaAdamW, schedule_factor
 from adaptbin.replicas.streams import SeedIndex
 from adaptbin.training.autoencoder import Autoencoder
@@ -283,16 +284,18 @@ class Pretraining:
         return self.model.encoder.evaluate(inputs.to(self.device).unsqueeze(0))
 
     def state(self) -> dict[str, Any]:
-        """Everything needed to go on exactly: tensors and plain numbers only."""
-        values, _, first, second = self.model.bank.buffers()
+        """Everything needed to go on exactly: tensors (the replicas' own, not copies) and plain values only."""
+        bank = self.model.bank
+        values, _, first, second = bank.buffers()
         return {
+            "models": [model_id(replica) for replica in self.replicas],
             "epoch": self.epoch,
             "step_count": self.optimizer.step_count,
             "capacity": self.model.heads.capacity,
             "diverged_at": list(self.diverged_at),
-            "values": values,
-            "first_moments": first,
-            "second_moments": second,
+            "parameters": {
+                name: [bank.view(name, buffer) for buffer in (values, first, second)] for name in bank.shapes
+            },
             "edges": self.bins.edges,
             "count": self.bins.n_bins,
             "best": self.plateau.best,
@@ -300,19 +303,50 @@ class Pretraining:
             "history": self.history,
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from :meth:`state` of the same replicas on the same table."""
-        self.epoch = int(state["epoch"])
-        self.optimizer.step_count = int(state["step_count"])
-        self.diverged_at = list(state["diverged_at"])
+    def load_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Go on from :meth:`state` of other stacks on the same table, which together hold these replicas.
+
+        The states must be of one epoch; other replicas in them do not matter, nor do their order and how wide their
+        heads are.  Raises KeyError for a replica that none of them holds.
+        """
+        places = {name: (state, row) for state in states for row, name in enumerate(state["models"])}
+        saved = [places[model_id(replica)] for replica in self.replicas]
+        self.epoch, self.optimizer.step_count = (int(saved[0][0][name]) for name in ("epoch", "step_count"))
+        self.diverged_at = [state["diverged_at"][row] for state, row in saved]
         self.optimizer.alive = [at is None for at in self.diverged_at]
         self.alive = torch.tensor(self.optimizer.alive, device=self.device)
-        self.model.reserve(int(state["capacity"]))
-        values, _, first, second = self.model.bank.buffers()
-        for target, name in ((values, "values"), (first, "first_moments"), (second, "second_moments")):
-            target.copy_(state[name])
-        self.bins = Bins(state["edges"].to(self.device), state["count"].to(self.device))
-        self.plateau = Plateau(state["best"].to(self.device), state["stale"].to(self.device))
-        self.history = {name: state["history"][name].clone() for name in HISTORY}
+        self._load_parameters(saved)
+        edges = torch.full(self.bins.edges.shape, torch.inf, dtype=torch.float64)
+        for own, (state, row) in zip(edges, saved, strict=True):
+            # Past the replica's own t_max there is padding only, as much as the widest of a stack needs.
+            width = min(edges.shape[2], state["edges"].shape[2])
+            own[:, :width] = state["edges"][row, :, :width]
+
+        def rows(name: str) -> Tensor:
+            return torch.stack([state[name][row] for state, row in saved]).to(self.device)
+
+        self.bins = Bins(edges.to(self.device), rows("count"))
+        self.plateau = Plateau(rows("best"), rows("stale"))
+        self.history = {name: torch.stack([state["history"][name][row] for state, row in saved]) for name in HISTORY}
         self.targets = self.rows.targets(self.bins.edges)
         self._fit_heads(moved=True)
+
+    def _load_parameters(self, saved: Sequence[tuple[Mapping[str, Any], int]]) -> None:
+        """Parameters and moments of each replica from its row of a state."""
+        capacities = [int(state["capacity"]) for state, _ in saved]
+        self.model.reserve(max(capacities))
+        bank, heads = self.model.bank, self.model.heads
+        values, _, first, second = bank.buffers()
+        least = min(capacities)
+        if least < heads.capacity:
+            # Rows that a replica's old stack never had are as drawn, less the decay that they would have felt there.
+            heads.initialise(bank, self.model.seeds, least, heads.capacity)
+            for name in heads.shapes(heads.capacity):
+                self._decay_of_past_steps(bank.view(name)[:, heads.rows(least) :])
+                for moments in (first, second):
+                    bank.view(name, moments)[:, heads.rows(least) :] = 0.0
+        for name in bank.shapes:
+            for part, buffer in enumerate((values, first, second)):
+                for own, (state, row) in zip(bank.view(name, buffer), saved, strict=True):
+                    held = state["parameters"][name][part][row]
+                    own[: len(held)] = held

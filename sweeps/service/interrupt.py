@@ -16,11 +16,16 @@ class Interrupted(Exception):
     """Raised at a safe place after a request to stop."""
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, raised where it arrives, as Ctrl-C is."""
+
+
 class Interruption:
     """Whether, and by which signal, this process was asked to stop."""
 
     def __init__(self) -> None:
         self.signum: int | None = None
+        self.error: Exception | None = None
         self._previous: dict[signal.Signals, Any] = {}
 
     def arm(self) -> None:
@@ -36,8 +41,14 @@ class Interruption:
         while self._previous:
             signal.signal(*self._previous.popitem())
 
+    def fail(self, error: Exception) -> None:
+        """Ask to stop, from any thread, with an error that :meth:`check` raises."""
+        self.error = error
+
     def check(self) -> None:
-        """Raise :class:`Interrupted` when asked to stop."""
+        """Raise :class:`Interrupted` when asked to stop by a signal, or the error that stopped the run."""
+        if self.error is not None:
+            raise self.error
         if self.signum is not None:
             raise Interrupted(signal.Signals(self.signum).name)
 
@@ -55,3 +66,20 @@ def noting_signals() -> Iterator[Interruption]:
         yield interruption
     finally:
         interruption.disarm()
+
+
+@contextmanager
+def raising_sigterm() -> Iterator[None]:
+    """Have SIGTERM raise :class:`Terminated`, so that what is open is closed; its default ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -1,14 +1,22 @@
-"""Training in this process, one pack after the other; and what this machine can hold."""
+"""Training in this process, one pack after the other."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
-from adaptbin.errors import ResourceError
-from sweeps.service.interrupt import Interrupted, noting_signals
-from sweeps.service.manifest import available_cores, git_state
-from sweeps.service.plan import Pack, Resources
-from sweeps.service.work import Job, Listener, Train, describe, forget, threads, train_one
+from sweeps.service.calls import CallThread
+from sweeps.service.dispatch import PackQueue, pack_records
+from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
+from sweeps.service.manifest import git_state
+from sweeps.service.nodes import Node, local_nodes
+from sweeps.service.plan import Pack, Resources, require_fit
+from sweeps.service.timing import Timing, time_pack
+from sweeps.service.work import Failure, Job, Listener, Train, is_out_of_memory, threads, train_one
+
+if TYPE_CHECKING:
+    from adaptbin.data.encode import EncodedTable
 
 
 class InProcessRunner:
@@ -17,57 +25,73 @@ class InProcessRunner:
     def __init__(self, train: Train | None = None) -> None:
         self._train = train
 
-    def at_once(self, resources: Resources) -> int:
-        """One, where this machine has the resources."""
-        local_fit(resources)
-        return 1
+    def nodes(self, resources: Resources) -> list[Node]:
+        """This machine, with room for one pack."""
+        (here,) = nodes = local_nodes(with_gpus=resources.gpus > 0)
+        require_fit(resources, nodes)
+        return [replace(here, cores=resources.cpus, gpus=math.ceil(resources.gpus))]
+
+    def timed(
+        self, pack: Pack, table: EncodedTable, resources: Resources, *, device: str, seconds: float
+    ) -> Timing | None:
+        """See :class:`sweeps.service.work.Runner`."""
+        return time_pack(pack.replicas, table, device=device, threads=threads(resources.cpus), seconds=seconds)
 
     def run(self, job: Job, listener: Listener) -> int | None:
-        """See :class:`Runner`.  A signal ends the pack in progress at its next progress report."""
-        git = git_state()
+        """See :class:`sweeps.service.work.Runner`.  A signal ends the pack in progress at its next progress report."""
         with noting_signals() as interruption:
-            for pack in job.packs:
+            try:
+                with CallThread() as calls:
+                    self._train_all(job, listener, calls, interruption)
+            except Interrupted:
+                pass
+            return interruption.signum
 
-                def progress(state: Any, pack: Pack = pack) -> None:
-                    interruption.check()
-                    listener.progress(pack, state)
+    def _train_all(self, job: Job, listener: Listener, calls: CallThread, interruption: Interruption) -> None:
+        git = git_state()
+        queue = PackQueue(job.packs, listener, calls, job.forget)
+        name = "here"
 
-                try:
-                    interruption.check()
-                    records = train_one(
-                        pack,
-                        job.tables[pack.table_key],
-                        device=job.device,
-                        threads=threads(job.resources),
-                        checkpoints=job.checkpoints,
-                        git=git,
-                        progress=progress,
-                        train=self._train,
-                    )
-                except Interrupted:
-                    return interruption.signum
-                except Exception as error:  # noqa: BLE001  one pack's failure is not the others'
-                    listener.failed(pack, describe(error))
-                else:
-                    listener.finished(pack, records)
-                    forget(job.checkpoints, pack.key)
-        return interruption.signum
+        def progress(state: Any) -> None:
+            interruption.check()
+            calls.check()
+            _steer(job, queue)
+            queue.report(name, {"event": "progress", "progress": state})
+            if queue.stops(name):
+                raise _Stopped
+
+        while (pack := queue.take(name)) is not None:
+            interruption.check()
+            calls.check()
+            queue.report(name, {"event": "began", "cpus": job.resources.cpus, "gpus": job.resources.gpus})
+            try:
+                records = train_one(
+                    pack,
+                    job.tables[pack.table_key],
+                    device=job.device,
+                    threads=threads(job.resources.cpus),
+                    checkpoint=job.checkpoints.of(pack) if job.checkpoints else None,
+                    git=git,
+                    progress=progress,
+                    train=self._train,
+                )
+            except Interrupted:
+                raise
+            except _Stopped:
+                queue.stopped(name)
+            except Exception as error:  # noqa: BLE001  one pack's failure is not the others'
+                event = "memory" if is_out_of_memory(error) else "failed"
+                queue.report(name, {"event": event, "failure": Failure.of(error).to_dict()})
+            else:
+                queue.report(name, {"event": "finished", "records": pack_records(records)})
+            _steer(job, queue)
 
 
-def local_fit(resources: Resources) -> int:
-    """Packs that run at once on this machine.  Raises ResourceError when not even one does."""
-    cores = available_cores()
-    gpus = local_gpus() if resources.gpus else 0
-    if resources.gpus > gpus:
-        raise ResourceError(f"GPUs asked for must be on this machine, got {resources} per pack and {gpus} GPUs here")
-    at_once = resources.fit(cores, gpus)
-    if at_once < 1:
-        raise ResourceError(f"a pack must fit on this machine, got {resources} per pack and {cores} cores here")
-    return at_once
+class _Stopped(Exception):
+    """Raised in a pack that holds withdrawn replicas."""
 
 
-def local_gpus() -> int:
-    """GPUs of this machine."""
-    import torch
-
-    return torch.cuda.device_count()
+def _steer(job: Job, queue: PackQueue) -> None:
+    for change in job.steering.changes() if job.steering else ():
+        queue.add(change.added)
+        queue.withdraw(change.withdrawn)

@@ -29,6 +29,8 @@ class Options:
 
     datasets: tuple[str, ...]
     panels: tuple[str, ...]
+    values: tuple[tuple[str, float], ...]
+    """Further values of panels: panel and value."""
     preset: str
     seeds: tuple[int, ...]
     seeds_vary: SeedsVary
@@ -43,12 +45,17 @@ class Options:
     device: str
     """"cpu" or "cuda"."""
     address: str | None
+    storage: str | None
+    """Folder or bucket of checkpoints that all machines share."""
     data_dir: Path | None
     output: Path
     root: Path
     """Folder whose ``mlruns`` is MLflow's own default place."""
     tracking_uri: str | None
+    time_limit: float | None
+    """Seconds from now to the end of the sweep."""
     plan: bool
+    retry_failed: bool
     rebuild: bool
     given: Mapping[str, Any]
     """The options as typed, for the manifest."""
@@ -99,12 +106,15 @@ def repository_root() -> Path:
 def _resolve(given: Mapping[str, Any]) -> Options:
     if given["plan"] and given["rebuild"]:
         raise ConfigError("at most one of --plan and --rebuild may be given, got both")
+    if given["budget"] is not None and given["rebuild"]:
+        raise ConfigError("--rebuild trains nothing, so it takes no --budget, got both")
     preset = PRESETS[given["preset"]]
     datasets = _flat(given["dataset"])
     resources, device = _resources(given)
     options = Options(
         datasets=datasets,
         panels=tuple(key for key in PANELS if key in (_flat(given["panel"]) or PANELS)),
+        values=given["value"],
         preset=given["preset"],
         seeds=_or(given["seeds"], tuple(range(preset.seeds))),
         seeds_vary=given["seeds_vary"],
@@ -121,11 +131,14 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         resources=resources,
         device=device,
         address=given["address"],
+        storage=given["storage"],
         data_dir=given["data_dir"],
         output=(_or(given["output"], repository_root() / "mlruns")).expanduser().resolve(),
         root=repository_root(),
         tracking_uri=given["tracking_uri"],
+        time_limit=given["budget"],
         plan=given["plan"],
+        retry_failed=given["retry_failed"],
         rebuild=given["rebuild"],
         given=_as_typed(given),
     )
@@ -174,8 +187,8 @@ def _or(value: Any, otherwise: Any) -> Any:
 
 def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options for the manifest: plain values, lists flat, no password, and no folder, which decides no number."""
-    folders = ("output", "data_dir")
-    typed = {name: _plain(value) for name, value in given.items() if value is not None and name not in folders}
+    folders = ("output", "data_dir", "storage")
+    typed = {name: _plain(value) for name, value in given.items() if value not in (None, ()) and name not in folders}
     for name in ("dataset", "panel"):
         typed[name] = list(_flat(given[name]))
     if given["tracking_uri"] is not None:

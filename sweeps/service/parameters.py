@@ -60,6 +60,7 @@ def parameters() -> list[click.Parameter]:
         option("--probes", int, "Linear probes per replica; its score is their mean.", Budget().probes),
         option("--panel", _Names("panel", tuple(PANELS)), f"Panels to train, of: {', '.join(PANELS)}.  [default: all]",
                multiple=True),
+        option("--value", _Value(), "One more value of a panel, as tau=0.003; may be repeated.", multiple=True),
         one("--masking", get_args(MaskingKind), "What replaces masked inputs in pretraining.", "none"),
         option("--mask-prob", float, f"Probability of masking an input; {DEFAULT_MASK_PROB} where --masking is given."),
         option("--t-init", int, "Quantile bins per feature at the start.", Hyperparameters().t_init),
@@ -72,10 +73,15 @@ def parameters() -> list[click.Parameter]:
         option("--gpus-per-pack", float, "GPUs of one pack: a share below 1, or a whole number."),
         one("--device", ("auto", "cpu", "cuda"), "auto is cuda where --gpus-per-pack is given, else cpu.", "auto"),
         option("--address", str, "Join the Ray cluster there instead of starting one on this machine."),
+        option("--storage", str, "Where checkpoints go: a folder or bucket (s3://...) that all machines share; "
+               "without it they stay in --output, and travel there from other machines."),
         option("--data-dir", path, "Folder that holds data files; before $ADAPTBIN_DATA and the per-user cache."),
         option("--output", path, "Folder for results, tables, figures and MLflow.  [default: mlruns/ of the checkout]"),
         option("--tracking-uri", str, "MLflow store to use instead of the one that goes with --output."),
+        option("--budget", _Duration(), "Time from now to the end, such as 2h, 90min or 1h30m; seeds that would take "
+               "longer are left out."),
         option("--plan", bool, "Print what would be trained, and train nothing.", False, is_flag=True),
+        option("--retry-failed", bool, "Train again what failed in earlier runs.", False, is_flag=True),
         option("--rebuild", bool, "Tables, figures and MLflow from the results files alone.", False, is_flag=True),
     ]  # fmt: skip
 
@@ -100,6 +106,21 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             raise ConfigError(f"seeds must be {rule}, each below {MAX_SEED}, got {text!r}")
         seeds.extend(range(first, last + 1))
     return tuple(sorted(set(seeds)))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``"2h"``, ``"90min"``, ``"1h30m"``, ``"45s"`` or ``"5400"``.  Raises ConfigError."""
+    units = {"h": 3600.0, "m": 60.0, "s": 1.0}
+    number = r"(\d+(?:\.\d+)?)"
+    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s?)?", re.sub(r"\s", "", text.lower()))
+    seconds = (
+        sum(float(part) * unit for part, unit in zip(match.groups(0), units.values(), strict=True)) if match else 0
+    )
+    if seconds <= 0:
+        raise ConfigError(
+            f"budget must be a time above 0 such as 2h, 90min, 1h30m, 45m or 5400 (seconds), got {text!r}"
+        )
+    return seconds
 
 
 class _Names(click.ParamType[tuple[str, ...]]):
@@ -140,8 +161,30 @@ class _One(click.ParamType[str]):
         return str(value)
 
 
+class _Value(click.ParamType[tuple[str, float]]):
+    """A panel and one more value of it."""
+
+    name = "panel=value"
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[str, float]:
+        panel, _, number = value.partition("=")
+        if panel not in PANELS:
+            raise ConfigError(unknown("panel", panel, PANELS))
+        try:
+            return panel, float(number)
+        except ValueError:
+            raise ConfigError(f"a value must be given as panel=number, such as tau=0.003, got {value!r}") from None
+
+
 class _Seeds(click.ParamType[tuple[int, ...]]):
     name = "seeds"
 
     def convert(self, value: Any, parameter: Any, context: Any) -> tuple[int, ...]:
         return parse_seeds(value)
+
+
+class _Duration(click.ParamType[float]):
+    name = "time"
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> float:
+        return parse_duration(value)

@@ -130,6 +130,16 @@ class Study:
         """The same study of one of its data sets."""
         return replace(self, cards=tuple(card for card in self.cards if card.key == dataset))
 
+    def only_seeds(self, seeds: Sequence[int]) -> Study:
+        """The same study of some of its seeds."""
+        kept, some = frozenset(seeds), replace(self, seeds=tuple(seeds))
+        # The very same replicas: their ids have been computed.
+        vars(some)["replicas"] = {
+            name: tuple(replica for replica in replicas if replica.seed in kept)
+            for name, replicas in self.replicas.items()
+        }
+        return some
+
 
 def get_panels(keys: Iterable[str]) -> tuple[Panel, ...]:
     """Panels called ``keys``, each once, in the figure's order.  Raises ConfigError on an unknown one."""
@@ -175,6 +185,42 @@ def sensitivity_study(
         protocol=Protocol() if protocol is None else protocol,
         budget=Budget() if budget is None else budget,
     )
+
+
+def with_value(study: Study, key: str, value: float) -> Study:
+    """The study with one more value in the panel called ``key``.  Raises ConfigError when it cannot take it."""
+    panel = _panel_of(study, key)
+    whole = float(value).is_integer()
+    value = int(value) if whole and all(isinstance(known, int) for known in panel.values) else value
+    if value in panel.values:
+        raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {_values(panel)}")
+    return _with_panel(study, replace(panel, values=tuple(sorted((*panel.values, value)))))
+
+
+def without_value(study: Study, key: str, value: float) -> Study:
+    """The study without a value of the panel called ``key``.  Raises ConfigError when it must stay, or is not there."""
+    panel = _panel_of(study, key)
+    if value not in panel.values:
+        raise ConfigError(f"a value to cancel must be one of {_values(panel)}, got {key}={value:g}")
+    if value == getattr(study.default, panel.field):
+        raise ConfigError(f"the default, which all points are compared with, must stay, got {key}={value:g}")
+    return _with_panel(study, replace(panel, values=tuple(known for known in panel.values if known != value)))
+
+
+def _panel_of(study: Study, key: str) -> Panel:
+    panels = {panel.key: panel for panel in study.panels}
+    if key not in panels:
+        raise ConfigError(unknown("panel of this study", key, panels))
+    return panels[key]
+
+
+def _with_panel(study: Study, panel: Panel) -> Study:
+    panels = tuple(panel if old.key == panel.key else old for old in study.panels)
+    return replace(study, panels=panels, points=tuple(_points(panels, study.default)))
+
+
+def _values(panel: Panel) -> str:
+    return ", ".join(f"{value:g}" for value in panel.values)
 
 
 def _with_default(panel: Panel, default: Hyperparameters) -> Panel:

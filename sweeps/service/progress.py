@@ -5,11 +5,12 @@ A live view on a terminal; elsewhere plain lines, at most one every ``LINE_SECON
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import IO, TYPE_CHECKING, Self
+from typing import IO, TYPE_CHECKING, Any, Self
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -18,6 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from sweeps.service.plan import Pack, Plan
+from sweeps.service.work import Failure
 
 if TYPE_CHECKING:
     from adaptbin.training.pack import PackProgress
@@ -26,6 +28,9 @@ LINE_SECONDS = 15.0
 WINDOW_SECONDS = 60.0
 """Speed is measured over this last while, so that it follows changes of pace."""
 SHOWN_PACKS = 8
+SHOWN_FAILURES = 5
+DETAIL_LINES = 3
+"""Lines of a failure's traceback that are shown below its reason."""
 
 
 class Meter:
@@ -67,6 +72,11 @@ class Meter:
         self.drop(pack)
         self._total -= len(pack.replicas) * self._epochs
 
+    def ask(self, replicas: int) -> None:
+        """So many replicas more are asked for; a negative number: fewer."""
+        self.asked += replicas
+        self._total = max(0.0, self._total + replicas * self._epochs)
+
     @property
     def trained(self) -> float:
         """Replica-epochs of this run so far."""
@@ -95,14 +105,17 @@ class Meter:
 
 
 class ProgressView:
-    """Shows a run on ``stream``.  A context manager; its methods may be called from any one thread."""
+    """Shows a run on ``stream``.  A context manager; its methods may be called from any thread."""
 
     def __init__(self, plan: Plan, stream: IO[str], clock: Callable[[], float] = time.monotonic) -> None:
         self._meter = Meter(plan, clock)
         self._names = "+".join(plan.study.datasets)
         self._clock = clock
         self._running: dict[str, str] = {}
+        self._hosts: dict[str, str] = {}
+        self._failures: list[tuple[str, Failure]] = []
         self._last_line = clock()
+        self._lock = threading.RLock()
         self._console = Console(file=stream, highlight=False, soft_wrap=True)
         self._live = Live(console=self._console, get_renderable=self._render, refresh_per_second=4, transient=True)
 
@@ -120,51 +133,96 @@ class ProgressView:
         """Print one line, above the live view where there is one."""
         self._console.print(Text(message))
 
+    def ask(self, replicas: int) -> None:
+        """So many replicas more are asked for; a negative number: fewer."""
+        with self._lock:
+            self._meter.ask(replicas)
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """What the view shows, as plain words: ``progress``, ``training``, ``failures``."""
+        with self._lock:
+            failures = [f"{what}: {failure.reason}" for what, failure in self._failures]
+            return {
+                "progress": str(self._meter),
+                "training": list(self._running.values()),
+                "failures": failures,
+            }
+
+    def began(self, pack: Pack, worker: Mapping[str, Any]) -> None:
+        """A worker took a pack."""
+        with self._lock:
+            self._hosts[pack.key] = f" on {worker['host']}" if worker.get("host") else ""
+            self._running[pack.key] = f"{_what(pack)}{self._hosts[pack.key]}: starting"
+
     def progress(self, pack: Pack, state: PackProgress) -> None:
         """A pack got on."""
-        if state.phase == "pretrain":
-            self._meter.advance(pack, state.epoch)
-        diverged = f", {state.diverged} diverged" if state.diverged else ""
-        self._running[pack.key] = (
-            f"{pack.dataset} x {len(pack.replicas)}: {state.phase} {state.epoch}/{state.epochs}, "
-            f"loss {state.loss:.4g}, {state.mean_bins:.1f} bins{diverged}"
-        )
-        if not self._live.is_started and self._clock() - self._last_line >= LINE_SECONDS:
-            self._line()
+        with self._lock:
+            if state.phase == "pretrain":
+                self._meter.advance(pack, state.epoch)
+            diverged = f", {state.diverged} diverged" if state.diverged else ""
+            self._running[pack.key] = (
+                f"{_what(pack)}{self._hosts.get(pack.key, '')}: {state.phase} {state.epoch}/{state.epochs}, "
+                f"loss {state.loss:.4g}, {state.mean_bins:.1f} bins{diverged}"
+            )
+            if not self._live.is_started and self._clock() - self._last_line >= LINE_SECONDS:
+                self._line()
 
     def finished(self, pack: Pack) -> None:
         """A pack is done."""
-        self._running.pop(pack.key, None)
-        self._meter.finish(pack)
-        if not self._live.is_started:
-            self._line()
+        with self._lock:
+            self._running.pop(pack.key, None)
+            self._meter.finish(pack)
+            if not self._live.is_started:
+                self._line()
 
-    def failed(self, pack: Pack, reason: str) -> None:
-        """A pack will not be finished."""
-        self._running.pop(pack.key, None)
-        self._meter.give_up(pack)
-        self.say(f"failed: {pack.dataset}, {len(pack.replicas)} replicas: {reason}")
+    def failed(self, pack: Pack, failure: Failure) -> None:
+        """A pack will not be finished: told at once, and kept in sight."""
+        with self._lock:
+            self._running.pop(pack.key, None)
+            self._meter.give_up(pack)
+            self._failures.append((_what(pack), failure))
+            if not self._live.is_started:
+                for line in _failure_lines(_what(pack), failure):
+                    self.say(line)
 
     def retried(self, pack: Pack, reason: str) -> None:
         """A pack starts again."""
-        self._running.pop(pack.key, None)
-        self._meter.drop(pack)
-        self.say(f"again: {pack.dataset}, {len(pack.replicas)} replicas: {reason}")
+        with self._lock:
+            self._running.pop(pack.key, None)
+            self._meter.drop(pack)
+            self.say(f"again: {_what(pack)}: {reason}")
 
     def _line(self) -> None:
         self._last_line = self._clock()
         self.say(f"{self._names}: {self._meter}")
 
     def _render(self) -> Group:
-        running = list(self._running.copy().values())
+        with self._lock:
+            running, failures = list(self._running.values()), list(self._failures)
+            share, words = self._meter.share, str(self._meter)
         head = Table.grid(padding=(0, 1))
-        head.add_row(
-            Text(self._names, style="bold"), ProgressBar(1.0, self._meter.share, width=30), Text(str(self._meter))
-        )
+        head.add_row(Text(self._names, style="bold"), ProgressBar(1.0, share, width=30), Text(words))
         rows = [Text(f"  {line}", style="dim", no_wrap=True, overflow="ellipsis") for line in running[:SHOWN_PACKS]]
         if len(running) > SHOWN_PACKS:
             rows.append(Text(f"  and {len(running) - SHOWN_PACKS} more packs", style="dim"))
+        for what, failure in failures[-SHOWN_FAILURES:]:
+            rows += [
+                Text(line, style="red", no_wrap=True, overflow="ellipsis") for line in _failure_lines(what, failure)
+            ]
+        if len(failures) > SHOWN_FAILURES:
+            rows.append(Text(f"and {len(failures) - SHOWN_FAILURES} earlier failures", style="red"))
         return Group(head, *rows)
+
+
+def _what(pack: Pack) -> str:
+    return f"{pack.dataset}, {len(pack.replicas)} replicas"
+
+
+def _failure_lines(what: str, failure: Failure) -> Sequence[str]:
+    """The reason and the first lines of what led to it."""
+    detail = [line for line in failure.detail.splitlines() if line.strip()][-DETAIL_LINES - 1 : -1]
+    return [f"failed: {what}: {failure.reason}", *(f"    {line.strip()}" for line in detail)]
 
 
 def duration(seconds: float) -> str:

@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from adaptbin.config import RECORD_SCHEMA, Replica
+from adaptbin.config import METHOD_VERSION, RECORD_SCHEMA, Replica, id_of
 from adaptbin.data.registry import CARDS
 from adaptbin.errors import ResourceError
 from adaptbin.metrics import metrics_of
-from sweeps.service.files import write_text
+from sweeps.service.files import remove_unfinished, write_text
 
 _PARTS: dict[str, type | tuple[type, ...]] = {
     "identity": dict,
@@ -114,7 +114,7 @@ class ResultsStore:
         for folder in (self.output, *(self.output / name for name in folders)):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile(dir=folder, prefix=".try-"):
+                with tempfile.TemporaryFile(dir=folder):  # without a name, so that nothing is left of it
                     pass
             except OSError as error:
                 raise ResourceError(f"the output folder must be writable, got {folder}: {error.strerror}") from error
@@ -122,6 +122,8 @@ class ResultsStore:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the output folder for this process; it is free again when the process ends, however it ends.
+
+        Files that a killed process had not finished writing are removed.
 
         Raises ResourceError, naming the holder, when another run holds it.
         """
@@ -141,6 +143,7 @@ class ResultsStore:
             file.truncate()
             file.write(f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}")
             file.flush()
+            remove_unfinished(self.output)
             yield
 
 
@@ -164,8 +167,11 @@ def check_record(record: Any, replica_id: str) -> None:
         for part in ("val", "test"):
             if not record["scores"][part] or not wanted <= record["scores"][part].keys():
                 raise ValueError(f"all {part} scores must be there, got {_words(record['scores'][part])}")
+    identity = record["identity"]
+    if record.get("id") == replica_id == id_of(identity) and identity.get("method_version") == METHOD_VERSION:
+        return  # the very settings that the id was made from; to build them anew would take ten times as long
     try:
-        identity_id = Replica.from_identity(record["identity"]).id
+        identity_id = Replica.from_identity(identity).id
     except (ValueError, TypeError) as error:
         raise ValueError(f"identity does not describe a replica: {error}") from error
     if not identity_id == record.get("id") == replica_id:

@@ -2,29 +2,36 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaptbin.data.registry import get_card
+from adaptbin.config import Replica
 from adaptbin.errors import AdaptBinError, DataError
-from sweeps.service.estimate import Sizes, describe
+from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlace
+from sweeps.service.failures import FailureLog
+from sweeps.service.interrupt import Terminated, raising_sigterm
 from sweeps.service.manifest import manifest
 from sweeps.service.options import Options, parse_options
-from sweeps.service.plan import Pack, Plan, make_plan
-from sweeps.service.points import Study
+from sweeps.service.plan import Plan
+from sweeps.service.planner import Planner
+from sweeps.service.points import Study, with_value, without_value
 from sweeps.service.progress import ProgressView
+from sweeps.service.recorder import Recorder
 from sweeps.service.results import Reading, ResultsStore
+from sweeps.service.steering import Request, Steering
 from sweeps.service.stores import resolve_store
-from sweeps.service.work import Job, Runner, begun_packs, forget
+from sweeps.service.work import Change, Failure, Job, Runner
 
 # Tables, figures, MLflow, torch and Ray take seconds to import: each is imported where it is needed.
 if TYPE_CHECKING:
     from adaptbin.data.encode import EncodedTable
-    from adaptbin.training.pack import PackProgress
     from sweeps.service.publish import Published, StudyRuns
 
     Tables = dict[tuple[str, int], EncodedTable]
@@ -47,17 +54,18 @@ def run_script(
     be written.  2: the request was refused, before anything was trained.  128 + n: stopped by signal n.
     """
     try:
-        options = parse_options(argv, prog=prog, about=about)
-        return 0 if options is None else Sweep(options, build(options), runner or _ray_runner(options)).run()
+        with raising_sigterm():
+            options = parse_options(argv, prog=prog, about=about)
+            return 0 if options is None else Sweep(options, build(options), runner or _ray_runner(options)).run()
     except AdaptBinError as error:
         _complain(f"error: {error}")
         return 2
     except OSError as error:
         _complain(f"error: {error}")
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         _complain("interrupted; the same command continues from what is finished")
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
 class Sweep:
@@ -68,10 +76,12 @@ class Sweep:
         self._study = study
         self._runner = runner
         self._store = ResultsStore(options.output)
-        self._checkpoints = self._store.output / "checkpoints"
+        self._failures = FailureLog(self._store.output)
+        self._checkpoints = _place(options, self._store.output)
         self._mlflow = resolve_store(options.output, options.root, options.tracking_uri)
         self._began = time.monotonic()
         self._rejected: set[Path] = set()
+        self._planner = Planner(options, study, runner, self._store, self._failures, self._checkpoints)
 
     def run(self) -> int:
         """Do what the options say; returns the exit code of :func:`run_script`.
@@ -80,19 +90,25 @@ class Sweep:
         """
         if self._options.rebuild:
             return self._rebuild()
-        plan = self._plan(self._read())
+        reading = self._read()
+        plan = self._planner.within_budget(self._planner.plan(self._study, reading), reading)
         if self._options.plan:
-            print(self._describe(plan))
+            print(self._planner.describe(plan))
             return 0
+        if plan.study is not self._study:
+            _complain(self._planner.told_of_budget)
+        self._study = plan.study
         tables = self._tables(plan)
         self._require_writable()
         with self._store.lock():
             reading = self._read()  # again: another run may have ended just before the lock was free
-            return self._train(self._plan(reading, workers=plan.workers), reading, tables)
+            return self._train(self._planner.plan(self._study, reading), reading, tables)
 
     def _require_writable(self) -> None:
         results = [f"results/{name}" for name in self._study.datasets]
-        self._store.require_writable(*results, self._study.name, self._checkpoints.name)
+        self._store.require_writable(*results, self._study.name, "checkpoints", "failures", "control")
+        if isinstance(self._checkpoints, StoragePlace):
+            self._checkpoints.require()
 
     def _rebuild(self) -> int:
         reading = self._read()
@@ -108,11 +124,8 @@ class Sweep:
     def _train(self, plan: Plan, reading: Reading, tables: Tables) -> int:
         with self._tracking(reading) as runs:
             if plan.packs:
-                print(self._describe(plan), flush=True)
-                self._forget_useless(plan)
-                job = Job(plan.packs, tables, plan.resources, self._options.device, self._checkpoints)
-                with ProgressView(plan, sys.stderr) as view:
-                    signum = self._runner.run(job, _Recorder(self._store, runs, view))
+                print(self._planner.describe(plan), flush=True)
+                signum = self._run_packs(plan, tables, runs)
                 reading = self._read()
                 if signum is not None:
                     _complain(
@@ -120,11 +133,53 @@ class Sweep:
                         "finished; the same command continues from there"
                     )
                     return 128 + signum
-            else:
+            elif not plan.failed:
                 print(f"nothing to train: all {len(plan.done)} replicas have results in {self._store.output}")
             code = self._publish(reading, runs, trained={replica.id for replica in plan.to_do})
         self._tell_mlflow(runs)
         return code
+
+    def _run_packs(self, plan: Plan, tables: Tables, runs: StudyRuns) -> int | None:
+        self._forget_useless(plan)
+        with ProgressView(plan, sys.stderr) as view:
+
+            def answer(request: Request) -> tuple[Change, str]:
+                return self._change(request, view)
+
+            def status() -> Mapping[str, Any]:
+                names = "+".join(self._study.datasets)
+                return {
+                    "study": f"{self._study.name} {names}",
+                    "pid": os.getpid(),
+                    "host": socket.gethostname(),
+                    **view.status,
+                }
+
+            with Steering(self._store.output, answer, status) as steering:
+                job = Job(plan.packs, tables, plan.resources, self._options.device, self._checkpoints, steering)
+                return self._runner.run(job, Recorder(self._store, self._failures, runs, view))
+
+    def _change(self, request: Request, view: ProgressView) -> tuple[Change, str]:
+        """Extend or cut the study while it trains.  Raises ConfigError when that cannot be."""
+        before = {replica.id for replica in self._study.all_replicas}
+        change = with_value if request.verb == "add" else without_value
+        study = change(self._study, request.panel, request.value)
+        after = {replica.id for replica in study.all_replicas}
+        reading = self._store.read([*self._study.all_replicas, *study.all_replicas])
+        if request.verb == "add":
+            plan = self._planner.plan(study, reading, leave=before)
+            asked, effect = Change(added=plan.packs), f"added: {len(plan.to_do)} replicas in {len(plan.packs)} packs"
+            later = f"in later runs give --value {request} to keep it"
+        else:
+            gone = before - after
+            asked, effect = (
+                Change(withdrawn=frozenset(gone)),
+                f"cancelled: {len(gone - reading.records.keys())} replicas to train less",
+            )
+            later = "results of its finished replicas stay; a later run of the same command trains it again"
+        self._study = study
+        view.ask(len(after - before) - len(before - after))
+        return asked, f"{request} {effect}; {later}"
 
     def _publish(self, reading: Reading, runs: StudyRuns, *, trained: Collection[str]) -> int:
         """Tables and figure of every data set, and of all together; then say where they are."""
@@ -143,11 +198,9 @@ class Sweep:
             print(f"{name}: {published.folder}", flush=True)
         if len(names) > 1:
             print(f"together: {self._publish_one(self._study, reading, trained).folder}")
-        missing = len(self._study.all_replicas) - len(reading.records)
+        missing = [replica for replica in self._study.all_replicas if replica.id not in reading.records]
         if missing:
-            _complain(
-                f"{missing} of {len(self._study.all_replicas)} replicas have no result; the same command tries again"
-            )
+            _complain(what_is_missing(missing, len(self._study.all_replicas), self._failures.read(missing)))
         return 1 if missing else 0
 
     def _tell_mlflow(self, runs: StudyRuns) -> None:
@@ -203,26 +256,6 @@ class Sweep:
         self._rejected.update(reading.rejected)
         return reading
 
-    def _plan(self, reading: Reading, workers: int | None = None) -> Plan:
-        if workers is None:
-            # This machine costs nothing to ask; a cluster is called only when there is something to train.
-            ask = self._options.address is None or len(reading.records) < len(self._study.all_replicas)
-            workers = self._runner.at_once(self._options.resources) if ask else 1
-        return make_plan(
-            self._study,
-            reading.records,
-            resources=self._options.resources,
-            workers=workers,
-            pack_size=self._options.pack,
-            begun=begun_packs(self._checkpoints).values(),
-        )
-
-    def _describe(self, plan: Plan) -> str:
-        # 64 % of the rows are train rows under every split (method: "Splits").
-        cards = [get_card(name) for name in self._study.datasets]
-        sizes = {card.key: Sizes(round(0.64 * card.rows), len(card.columns)) for card in cards}
-        return describe(plan, sizes, [record for card in cards for record in self._store.sample(card.key)])
-
     def _tables(self, plan: Plan) -> Tables:
         """Every table that the packs train on, so that bad data stops the run before it starts."""
         if not plan.packs:
@@ -238,34 +271,31 @@ class Sweep:
     def _forget_useless(self, plan: Plan) -> None:
         """Remove checkpoints of this study that no pack will resume; those of other studies stay."""
         asked = {replica.id for replica in self._study.all_replicas}
-        used = {pack.key for pack in plan.packs}
-        for key, ids in begun_packs(self._checkpoints).items():
+        used = {key for pack in plan.packs for key in (pack.key, *pack.resumes)}
+        for key, ids in self._checkpoints.begun().items():
             if key not in used and asked.issuperset(ids):
-                forget(self._checkpoints, key)
+                self._checkpoints.forget(key)
 
 
-class _Recorder:
-    """Listens to a run: each record goes to its file first, then to MLflow, then to the view."""
+def what_is_missing(missing: Sequence[Replica], asked: int, failures: Mapping[str, Failure]) -> str:
+    """Which of the replicas asked for have no result, and why."""
+    lines = [f"{len(missing)} of {asked} replicas have no result:"]
+    groups: dict[tuple[str, str], list[Replica]] = {}
+    for replica in missing:
+        failure = failures.get(replica.id)
+        groups.setdefault((replica.dataset, failure.reason if failure else ""), []).append(replica)
+    for (dataset, reason), replicas in groups.items():
+        seeds = ", ".join(map(str, sorted({replica.seed for replica in replicas})))
+        points = len({replica.hyperparameters for replica in replicas})
+        why = f"failed: {reason}" if reason else "not trained; the same command goes on with them"
+        lines.append(f"  {dataset}: {len(replicas)} replicas ({points} points, seeds {seeds}): {why}")
+    if failures:
+        lines.append("what failed is trained again with --retry-failed")
+    return "\n".join(lines)
 
-    def __init__(self, store: ResultsStore, runs: StudyRuns, view: ProgressView) -> None:
-        self._store = store
-        self._runs = runs
-        self._view = view
 
-    def progress(self, pack: Pack, progress: PackProgress) -> None:
-        self._view.progress(pack, progress)
-
-    def finished(self, pack: Pack, records: Sequence[dict[str, Any]]) -> None:
-        for record in records:
-            self._store.write(record)
-        self._runs.replicas(records)
-        self._view.finished(pack)
-
-    def failed(self, pack: Pack, reason: str) -> None:
-        self._view.failed(pack, reason)
-
-    def retried(self, pack: Pack, reason: str) -> None:
-        self._view.retried(pack, reason)
+def _place(options: Options, output: Path) -> CheckpointPlace:
+    return FolderPlace(output / "checkpoints") if options.storage is None else StoragePlace(options.storage)
 
 
 def _ray_runner(options: Options) -> Runner:

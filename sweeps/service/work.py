@@ -1,33 +1,34 @@
-"""What happens where a pack is trained: threads, device, checkpoint folder, and the stamp on each record.
+"""What happens where a pack is trained: threads, checkpoint, progress, and the stamp on each record.
 
 The same code runs inside a Ray worker and inside the driver's own process.
 """
 
 from __future__ import annotations
 
-import json
-import shutil
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from sweeps.service.files import write_text
+from sweeps.service.checkpoints import CheckpointPlace
 from sweeps.service.manifest import hardware, versions
+from sweeps.service.nodes import Node
 from sweeps.service.plan import Pack, Resources
 
 if TYPE_CHECKING:
     from adaptbin.data.encode import EncodedTable
+    from adaptbin.training.checkpoint import Checkpoint
     from adaptbin.training.pack import PackProgress
-
-MEMBERS = "replicas.json"
-"""File in a checkpoint folder that lists the replica ids of its pack."""
+    from sweeps.service.timing import Timing
 
 PROGRESS_SECONDS = 0.5
 """Least time between two progress reports of one pack."""
+
+DETAIL_LINES = 8
+"""Lines of a traceback that are kept, from its end."""
 
 
 @dataclass(frozen=True)
@@ -40,12 +41,50 @@ class Job:
     resources: Resources = field(default_factory=Resources)
     device: str = "cpu"
     """Kind of device, "cpu" or "cuda"."""
-    checkpoints: Path | None = None
-    """Folder that holds one folder per unfinished pack; None trains without checkpoints."""
+    checkpoints: CheckpointPlace | None = None
+    """Where states of unfinished packs are kept; None trains without."""
+    steering: Steering | None = None
+    """Who may add or withdraw replicas meanwhile."""
+
+    def forget(self, key: str) -> None:
+        """Remove the checkpoint of the pack of that key."""
+        if self.checkpoints is not None:
+            self.checkpoints.forget(key)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a pack will not be finished, or not as it is."""
+
+    reason: str
+    """One line."""
+    detail: str = ""
+    """The end of the traceback, where there is one."""
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """An error: type, text and the place in the code it came from."""
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+        lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
+        detail = "\n".join(lines[-DETAIL_LINES:]) if frames else ""
+        return cls(f"{type(error).__name__}: {first_line(error)}{where}", detail)
+
+    @classmethod
+    def from_dict(cls, parts: Mapping[str, str]) -> Self:
+        """Inverse of :meth:`to_dict`."""
+        return cls(**parts)
+
+    def to_dict(self) -> dict[str, str]:
+        """As plain values."""
+        return asdict(self)
 
 
 class Listener(Protocol):
     """Who hears of a run.  Runners call it from one thread."""
+
+    def began(self, pack: Pack, worker: Mapping[str, Any]) -> None:
+        """A worker took a pack; ``worker``: what it was granted, see :func:`sweeps.service.launch.trial`."""
 
     def progress(self, pack: Pack, progress: PackProgress) -> None:
         """A pack got on."""
@@ -53,18 +92,39 @@ class Listener(Protocol):
     def finished(self, pack: Pack, records: Sequence[dict[str, Any]]) -> None:
         """A pack is done; one record per replica."""
 
-    def failed(self, pack: Pack, reason: str) -> None:
+    def failed(self, pack: Pack, failure: Failure) -> None:
         """A pack will not be finished in this run."""
 
     def retried(self, pack: Pack, reason: str) -> None:
-        """A pack starts again, from its checkpoint where there is one."""
+        """A pack starts again, whole or in parts, from its checkpoint where there is one."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """What a person asks of a run under way."""
+
+    added: tuple[Pack, ...] = ()
+    withdrawn: frozenset[str] = frozenset()
+    """Ids of replicas."""
+
+
+class Steering(Protocol):
+    """Asked by the runner about once a second, in its main thread."""
+
+    def changes(self) -> Sequence[Change]:
+        """What was asked for since the last call."""
 
 
 class Runner(Protocol):
     """Trains packs."""
 
-    def at_once(self, resources: Resources) -> int:
-        """How many packs of that size run at once.  Raises ResourceError when not even one does."""
+    def nodes(self, resources: Resources) -> list[Node]:
+        """The machines to train on.  Raises ResourceError when no pack of that size fits on any of them."""
+
+    def timed(
+        self, pack: Pack, table: EncodedTable, resources: Resources, *, device: str, seconds: float
+    ) -> Timing | None:
+        """See :func:`sweeps.service.timing.time_pack`, where packs are trained; None when it cannot be told now."""
 
     def run(self, job: Job, listener: Listener) -> int | None:
         """Train all packs, tell ``listener``, and return the number of the signal that ended it early, if one did."""
@@ -80,15 +140,14 @@ def train_one(
     *,
     device: str,
     threads: int,
-    checkpoints: Path | None,
+    checkpoint: Checkpoint | None,
     git: Mapping[str, Any],
     progress: Callable[[PackProgress], None],
     train: Train | None = None,
 ) -> list[dict[str, Any]]:
     """Train one pack and return its records, with time, versions, git state and hardware added to ``runtime``.
 
-    A checkpoint that the same pack left in ``checkpoints`` is resumed, and removed once the records are returned to
-    whoever stores them (:func:`forget`).  ``progress`` hears of it at most every ``PROGRESS_SECONDS`` and may raise.
+    ``progress`` hears of it at most every ``PROGRESS_SECONDS`` and may raise.
     """
     import torch
 
@@ -96,12 +155,8 @@ def train_one(
 
     started = datetime.now(UTC)
     torch.set_num_threads(threads)
-    state = None
-    if checkpoints is not None:
-        write_text(checkpoints / pack.key / MEMBERS, json.dumps([replica.id for replica in pack.replicas]))
-        state = checkpoints / pack.key / "state"
     records = (train or train_pack)(
-        pack.replicas, table, device=device, checkpoint=state, progress=_throttled(progress, PROGRESS_SECONDS)
+        pack.replicas, table, device=device, checkpoint=checkpoint, progress=_throttled(progress, PROGRESS_SECONDS)
     )
     stamp = {
         "started_at": started.isoformat(timespec="seconds"),
@@ -115,26 +170,14 @@ def train_one(
     return records
 
 
-def forget(checkpoints: Path | None, key: str) -> None:
-    """Remove the checkpoint folder of a pack."""
-    if checkpoints is not None:
-        shutil.rmtree(checkpoints / key, ignore_errors=True)
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: Python's, the C library's, or a GPU's."""
+    return isinstance(error, MemoryError) or "out of memory" in str(error).lower() or "can't allocate" in str(error)
 
 
-def begun_packs(checkpoints: Path) -> dict[str, tuple[str, ...]]:
-    """Folder name -> replica ids of every pack that left a checkpoint; unreadable folders count as empty packs."""
-    begun = {}
-    for folder in sorted(checkpoints.glob("*/")):
-        try:
-            begun[folder.name] = tuple(json.loads((folder / MEMBERS).read_text(encoding="utf-8")))
-        except (OSError, ValueError, TypeError):
-            begun[folder.name] = ()
-    return begun
-
-
-def threads(resources: Resources) -> int:
-    """Torch threads of a pack: its whole cores, at least one."""
-    return max(1, int(resources.cpus))
+def threads(cpus: float) -> int:
+    """Torch threads of a pack that was granted so many cores: the whole ones, at least one."""
+    return max(1, int(cpus))
 
 
 def first_line(error: object) -> str:
@@ -146,13 +189,6 @@ def first_line(error: object) -> str:
 def last_line(error: object) -> str:
     """Last line of an error's text that says something: of a traceback, the error itself."""
     return first_line("\n".join(reversed(str(error).splitlines())))
-
-
-def describe(error: Exception) -> str:
-    """An error in one line: type, text, and the place in the code it came from."""
-    frames = traceback.extract_tb(error.__traceback__)
-    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-    return f"{type(error).__name__}: {first_line(error)}{where}"
 
 
 def _throttled(progress: Callable[[PackProgress], None], seconds: float) -> Callable[[PackProgress], None]:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica
-from adaptbin.replicas.grouping import group_replicas, stack_key
+from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica, SeedsVary
+from adaptbin.replicas.grouping import group_replicas, model_id, stack_key
 
 BASE = Replica(
     dataset="eol",
@@ -76,3 +76,19 @@ def test_groups_and_members_keep_their_order_and_nobody_is_lost() -> None:
     assert [group[0].dataset for group in groups] == ["mhr", "eol", "bfp"]
     assert [[r.seed for r in group] for group in groups] == [[0, 1, 2]] * 3
     assert group_replicas([]) == []
+
+
+@pytest.mark.parametrize("seeds_vary", ["pretrain", "probe", "split"])
+def test_replicas_that_differ_in_their_probes_only_are_one_model(seeds_vary: SeedsVary) -> None:
+    one, other = (replace(BASE, seeds_vary=seeds_vary, seed=seed) for seed in (0, 1))
+    assert (model_id(one) == model_id(other)) == (seeds_vary == "probe")
+    assert model_id(one) == model_id(replace(one, budget=Budget(probes=2, probe_epochs=3)))
+
+
+@pytest.mark.parametrize("name", ["dataset", "fingerprint", "architecture", "protocol", "hyperparameters"])
+def test_whatever_else_differs_is_another_model(name: str) -> None:
+    assert model_id(replace(BASE, **{name: (SHARED | FREE)[name]})) != model_id(BASE)
+
+
+def test_more_epochs_are_another_model() -> None:
+    assert model_id(replace(BASE, budget=Budget(epochs=7))) != model_id(BASE)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from adaptbin.config import Replica
@@ -12,6 +11,7 @@ from adaptbin.data import get_card
 from adaptbin.metrics import metrics_of
 from adaptbin.training.pack import PackProgress
 from sweeps.service.plan import Pack
+from sweeps.service.work import Failure
 
 
 def fake_record(replica: Replica) -> dict[str, Any]:
@@ -42,7 +42,7 @@ def progress_at(epoch: int, epochs: int, replicas: int = 1) -> PackProgress:
 
 
 def fake_train(
-    replicas: Sequence[Replica], table: Any, *, device: str, checkpoint: Path | None, progress: Any
+    replicas: Sequence[Replica], table: Any, *, device: str, checkpoint: Any, progress: Any
 ) -> list[dict[str, Any]]:
     """Same signature as ``train_pack``."""
     for epoch in range(replicas[0].budget.epochs):
@@ -56,7 +56,8 @@ class Hearing:
 
     records: dict[str, dict[str, Any]] = field(default_factory=dict)
     finished_packs: list[Pack] = field(default_factory=list)
-    failures: list[tuple[Pack, str]] = field(default_factory=list)
+    failures: list[tuple[Pack, Failure]] = field(default_factory=list)
+    workers: list[tuple[Pack, Mapping[str, Any]]] = field(default_factory=list)
     retries: list[tuple[Pack, str]] = field(default_factory=list)
     reports: int = 0
 
@@ -67,8 +68,11 @@ class Hearing:
         self.finished_packs.append(pack)
         self.records.update({record["id"]: record for record in records})
 
-    def failed(self, pack: Pack, reason: str) -> None:
-        self.failures.append((pack, reason))
+    def began(self, pack: Pack, worker: Mapping[str, Any]) -> None:
+        self.workers.append((pack, worker))
+
+    def failed(self, pack: Pack, failure: Failure) -> None:
+        self.failures.append((pack, failure))
 
     def retried(self, pack: Pack, reason: str) -> None:
         self.retries.append((pack, reason))

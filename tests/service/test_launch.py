@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,21 +15,24 @@ import pytest
 from adaptbin.config import Budget, Replica
 from adaptbin.data import EncodedTable, get_card
 from adaptbin.errors import ResourceError
-from sweeps.service import launch, local
-from sweeps.service.attempt import Attempt, pack_records, unpack_records
+from sweeps.service import kernel_kills, nodes
 from sweeps.service.calls import CallThread
+from sweeps.service.checkpoints import FolderPlace
+from sweeps.service.dispatch import pack_records, unpack_records
 from sweeps.service.interrupt import Interrupted, noting_signals
 from sweeps.service.launch import RayRunner
+from sweeps.service.launch.trial import from_config, granted_device, to_config
 from sweeps.service.local import InProcessRunner
 from sweeps.service.plan import Pack, Resources, make_plan
 from sweeps.service.points import get_panels, sensitivity_study
-from sweeps.service.work import MEMBERS, Job, begun_packs, describe, first_line, last_line, threads
-from tests.service.fakes import Hearing, fake_record, fake_train, progress_at
+from sweeps.service.work import Change, Failure, Job, first_line, is_out_of_memory, last_line, threads
+from tests.service.fakes import Hearing, fake_record, fake_train
 
 STUDY = sensitivity_study(
     [get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=range(4), budget=Budget(epochs=3)
 )
 PACKS = make_plan(STUDY, ()).packs
+LATER = make_plan(replace(STUDY, seeds=(4,)), ()).packs[0]
 TABLE_KEY = PACKS[0].table_key
 
 
@@ -38,7 +42,7 @@ def job_of(table: EncodedTable, packs: tuple[Pack, ...] = PACKS, **settings: Any
 
 def test_in_process(breast_cancer: EncodedTable, tmp_path: Path) -> None:
     heard = Hearing()
-    assert InProcessRunner(fake_train).run(job_of(breast_cancer, checkpoints=tmp_path), heard) is None
+    assert InProcessRunner(fake_train).run(job_of(breast_cancer, checkpoints=FolderPlace(tmp_path)), heard) is None
     assert heard.finished_packs == list(PACKS)
     assert heard.records.keys() == {replica.id for replica in STUDY.all_replicas}
     assert heard.reports > 0
@@ -56,9 +60,10 @@ def test_one_failing_pack_does_not_stop_the_others(breast_cancer: EncodedTable) 
 
     heard = Hearing()
     InProcessRunner(train).run(job_of(breast_cancer), heard)
-    ((pack, reason),) = heard.failures
+    ((pack, failure),) = heard.failures
     assert pack == PACKS[1]
-    assert reason.startswith("ValueError: no (test_launch.py:")
+    assert failure.reason.startswith("ValueError: no (test_launch.py:")
+    assert "raise ValueError" in failure.detail
     assert heard.finished_packs == [PACKS[0], PACKS[2], PACKS[3]]
 
 
@@ -70,11 +75,11 @@ def test_a_signal_ends_the_run_at_the_next_report(breast_cancer: EncodedTable, t
 
     before = signal.getsignal(signal.SIGTERM)
     heard = Hearing()
-    assert InProcessRunner(train).run(job_of(breast_cancer, checkpoints=tmp_path), heard) == signal.SIGTERM
+    assert InProcessRunner(train).run(job_of(breast_cancer, checkpoints=FolderPlace(tmp_path)), heard) == signal.SIGTERM
     assert heard.finished_packs == list(PACKS[:2])
     assert signal.getsignal(signal.SIGTERM) == before
     # The pack that was cut short can be planned again as it was.
-    assert begun_packs(tmp_path) == {PACKS[2].key: tuple(r.id for r in PACKS[2].replicas)}
+    assert FolderPlace(tmp_path).begun() == {PACKS[2].key: tuple(r.id for r in PACKS[2].replicas)}
 
 
 def test_a_second_signal_acts_at_once() -> None:
@@ -86,62 +91,110 @@ def test_a_second_signal_acts_at_once() -> None:
         signal.raise_signal(signal.SIGINT)
 
 
-def test_unreadable_checkpoint_folders_hold_nothing(tmp_path: Path) -> None:
-    (tmp_path / "a").mkdir()
-    (tmp_path / "b").mkdir()
-    (tmp_path / "b" / MEMBERS).write_text("{")
-    assert begun_packs(tmp_path) == {"a": (), "b": ()}
-    assert begun_packs(tmp_path / "absent") == {}
+def at_once(runner: Any, resources: Resources) -> int:
+    return sum(map(resources.fit, runner.nodes(resources)))
 
 
 def test_what_this_machine_cannot_give_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "available_cores", lambda: 4)
-    monkeypatch.setattr(local, "local_gpus", lambda: 0)
+    monkeypatch.setattr(nodes, "available_cores", lambda: 4)
+    monkeypatch.setattr(nodes, "local_gpus", lambda: (0, None))
     runner = RayRunner()
-    assert runner.at_once(Resources(1)) == 4
-    with pytest.raises(ResourceError, match="a pack must fit on this machine, got 5 cores per pack and 4 cores here"):
-        runner.at_once(Resources(5))
-    with pytest.raises(ResourceError, match=r"GPUs asked for must be on this machine, got .* 0.25 GPU .* 0 GPUs here"):
-        runner.at_once(Resources(1, 0.25))
-    monkeypatch.setattr(local, "local_gpus", lambda: 2)
-    assert runner.at_once(Resources(1, 0.5)) == 4
-    assert InProcessRunner().at_once(Resources(1, 1)) == 1
+    assert at_once(runner, Resources(1)) == 4
+    with pytest.raises(ResourceError, match="must fit on one machine, got 5 cores per pack; there: 4 cores and 0 GPUs"):
+        runner.nodes(Resources(5))
+    with pytest.raises(ResourceError, match="got 1 core and 0.25 GPU per pack; there: 4 cores and 0 GPUs"):
+        runner.nodes(Resources(1, 0.25))
+    monkeypatch.setattr(nodes, "local_gpus", lambda: (2, 2**34))
+    assert at_once(runner, Resources(1, 0.5)) == 4
+    assert at_once(InProcessRunner(), Resources(1, 0.25)) == 1
+    assert at_once(InProcessRunner(), Resources(1, 1)) == 1
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:9", "nonsense", "ray://127.0.0.1:10001"])
 def test_a_cluster_that_does_not_answer_is_refused(address: str) -> None:
     with pytest.raises(ResourceError, match="address must be host:port of a running Ray cluster, or auto, got"):
-        RayRunner(address).at_once(Resources())
+        RayRunner(address).nodes(Resources())
 
 
 def test_a_pack_must_fit_on_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = [
+    members = [
         {"Alive": True, "Resources": {"CPU": 4.0}},
         {"Alive": True, "Resources": {"CPU": 2.0, "GPU": 1.0}},
         {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
     ]
-    ray = SimpleNamespace(is_initialized=lambda: True, nodes=lambda: nodes)
-    monkeypatch.setattr(launch, "_import_ray", lambda *, local: ray)
+    ray = SimpleNamespace(is_initialized=lambda: True, nodes=lambda: members)
+    monkeypatch.setattr("sweeps.service.launch.runner.import_ray", lambda *, local: ray)
     runner = RayRunner("cluster:6379")
-    assert runner.at_once(Resources(2)) == 3
-    assert runner.at_once(Resources(1, 0.25)) == 2
-    with pytest.raises(
-        ResourceError, match="got 6 cores per pack for a cluster of 4 cores with 0 GPUs, 2 cores with 1"
-    ):
-        runner.at_once(Resources(6))  # the sum of the nodes would do
-    with pytest.raises(ResourceError, match="a pack must fit on one node, got 1 core and 2 GPUs per pack"):
-        runner.at_once(Resources(1, 2))
-    nodes.clear()
-    with pytest.raises(ResourceError, match="for a cluster of no live node"):
-        runner.at_once(Resources(1))
+    assert at_once(runner, Resources(2)) == 3
+    with pytest.raises(ResourceError, match="got 6 cores per pack; there: 4 cores and 0 GPUs, 2 cores and 1 GPUs"):
+        runner.nodes(Resources(6))  # the sum of the nodes would do
+    members.clear()
+    with pytest.raises(ResourceError, match="there: no live machine"):
+        runner.nodes(Resources(1))
+
+
+class FakeCuda:
+    """torch.cuda of a machine with a GPU."""
+
+    def __init__(self) -> None:
+        self.fractions: list[float] = []
+
+    def is_available(self) -> bool:
+        return True
+
+    def set_per_process_memory_fraction(self, fraction: float) -> None:
+        self.fractions.append(fraction)
+
+
+def test_the_device_is_the_one_that_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = FakeCuda()
+    monkeypatch.setattr("torch.cuda", cuda)
+    assert granted_device("cpu", 0.0) == "cpu"
+    assert granted_device("cuda", 1.0) == "cuda"
+    assert cuda.fractions == []
+    assert granted_device("cuda", 0.25) == "cuda"
+    assert cuda.fractions == [0.25]  # packs that share a GPU keep to their part of its memory
+    with pytest.raises(ResourceError, match="a pack on cuda must be granted a GPU, got none"):
+        granted_device("cuda", 0.0)
+
+
+def test_a_pack_travels_as_one_short_word() -> None:
+    pack = Pack(PACKS[0].replicas, resumes=("a", "b"))
+    config = to_config(pack)
+    assert from_config(config) == pack
+    assert len(config["pack"]) < 2000
+
+
+def test_kernel_kills_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent, wrong, right = (tmp_path / name for name in ("absent", "wrong", "right"))
+    wrong.write_text("low 0\noom_kill many\n")
+    right.write_text("pgfault 1\noom_kill 3\n")
+    monkeypatch.setattr(kernel_kills, "_COUNTERS", ((absent, "oom_kill"), (wrong, "oom_kill"), (right, "oom_kill")))
+    assert kernel_kills.kernel_kills() == 3
+    monkeypatch.setattr(kernel_kills, "_COUNTERS", ((absent, "oom_kill"),))
+    assert kernel_kills.kernel_kills() == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "memory"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB"), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("shapes differ"), False),
+        (OSError(28, "No space left on device"), False),
+    ],
+)
+def test_what_counts_as_out_of_memory(error: Exception, memory: bool) -> None:
+    assert is_out_of_memory(error) is memory
 
 
 def test_errors_in_one_line() -> None:
     assert last_line("Failure # 1\nTraceback\n  x\nValueError: no\n\n") == "ValueError: no"
     assert first_line("\n\n  a\nb") == "a"
     assert first_line(ValueError()) == "ValueError"
-    assert describe(ValueError("x")) == "ValueError: x"
-    assert [threads(Resources(cpus)) for cpus in (0.5, 1, 3.9)] == [1, 1, 3]
+    assert Failure.of(ValueError("x")) == Failure("ValueError: x")
+    assert [threads(cpus) for cpus in (0.5, 1, 3.9)] == [1, 1, 3]
 
 
 def test_records_travel_whole() -> None:
@@ -149,36 +202,6 @@ def test_records_travel_whole() -> None:
     packed = pack_records(records)
     assert packed.dtype == np.uint8
     assert unpack_records(packed) == records
-
-
-def test_an_attempt_sorts_reports(tmp_path: Path) -> None:
-    heard = Hearing()
-    with CallThread() as calls:
-        attempt = Attempt(PACKS, heard, calls, tmp_path)
-        (tmp_path / PACKS[0].key).mkdir()
-        attempt.report(0, {"event": "progress", "progress": progress_at(1, 3)})
-        attempt.report(0, {"event": "finished", "records": pack_records([fake_record(r) for r in PACKS[0].replicas])})
-        attempt.report(0, {"event": "over"})
-        attempt.report(1, {"event": "failed", "reason": "ValueError: x"})
-        attempt.report(1, {"event": "over"})
-        attempt.report(2, {"event": "progress", "progress": progress_at(1, 3)})
-        assert attempt.all_broke("out of memory")
-        attempt.broke(2, "again")
-    assert heard.finished_packs == [PACKS[0]]
-    assert not (tmp_path / PACKS[0].key).exists()
-    assert heard.failures == [(PACKS[1], "ValueError: x")]
-    assert attempt.broken == [(PACKS[2], "out of memory")]
-    assert attempt.waiting == [PACKS[3]]
-
-
-def test_a_pack_that_never_began_fails_at_once() -> None:
-    heard = Hearing()
-    with CallThread() as calls:
-        attempt = Attempt(PACKS[:1], heard, calls)
-        attempt.broke(0, "ModuleNotFoundError: adaptbin")
-        assert not attempt.all_broke("x")
-    assert (attempt.broken, attempt.waiting) == ([], [])
-    assert heard.failures == [(PACKS[0], "ModuleNotFoundError: adaptbin")]
 
 
 def test_a_listener_that_fails_stops_the_run() -> None:
@@ -198,18 +221,25 @@ def test_a_listener_that_fails_stops_the_run() -> None:
 
 @pytest.mark.slow
 def test_ray_with_every_kind_of_trouble(breast_cancer: EncodedTable, tmp_path: Path) -> None:
-    """One Ray session: a pack in good health, one whose training raises, one too large, one whose worker dies once."""
+    """One Ray session: a pack that loses a replica on the way, one whose training raises, one too large, one whose
+    worker dies once, and one that comes later."""
     died = tmp_path / "died"
+    unwanted = PACKS[0].replicas[0].id
 
     # Nested, so that it travels by value: workers cannot import the tests.
     def train(
-        replicas: tuple[Replica, ...], table: Any, *, device: str, checkpoint: Path, progress: Any
+        replicas: tuple[Replica, ...], table: Any, *, device: str, checkpoint: Any, progress: Any
     ) -> list[dict[str, Any]]:
+        import time
+
         import torch
 
         from adaptbin.training.pack import PackProgress
 
         progress(PackProgress("pretrain", 1, 3, len(replicas), 0, 1.0, 2.0))
+        while unwanted in [r.id for r in replicas]:
+            time.sleep(0.6)
+            progress(PackProgress("pretrain", 2, 3, len(replicas), 0, 1.0, 2.0))
         if replicas[0].seed == 1:
             raise ValueError("no such thing")
         if replicas[0].seed == 2 and len(replicas) > 3:
@@ -220,18 +250,38 @@ def test_ray_with_every_kind_of_trouble(breast_cancer: EncodedTable, tmp_path: P
         runtime = {"threads": torch.get_num_threads(), "rows": len(table.inputs), "pack_size": len(replicas)}
         return [{"id": r.id, "runtime": runtime} for r in replicas]
 
+    class Person:
+        """Once the first pack trains, wants one replica less and one pack more."""
+
+        asked = False
+
+        def changes(self) -> list[Change]:
+            if self.asked or not any(pack == PACKS[0] for pack, _ in heard.workers):
+                return []
+            self.asked = True
+            return [Change(added=(LATER,)), Change(withdrawn=frozenset({unwanted}))]
+
     heard = Hearing()
-    job = job_of(breast_cancer, checkpoints=tmp_path / "checkpoints")
+    place = FolderPlace(tmp_path / "checkpoints")
+    job = job_of(breast_cancer, checkpoints=place, steering=Person())
     assert RayRunner(train=train).run(job, heard) is None
-    ((failed, reason),) = heard.failures
+    ((failed, failure),) = heard.failures
     assert failed == PACKS[1]
-    assert reason.startswith("ValueError: no such thing (test_launch.py:")
-    assert heard.records.keys() == {r.id for r in STUDY.all_replicas if r.seed != 1}
+    assert failure.reason.startswith("ValueError: no such thing (test_launch.py:")
+    assert "raise ValueError" in failure.detail
+    wanted = [*STUDY.all_replicas, *LATER.replicas]
+    assert heard.records.keys() == {r.id for r in wanted if r.seed != 1 and r.id != unwanted}
     assert {r["runtime"]["rows"] for r in heard.records.values()} == {569}
     assert {r["runtime"]["threads"] for r in heard.records.values()} == {1}
+    assert [r["runtime"]["granted"] for r in heard.records.values()] == [{"cpus": 1.0, "gpus": 0.0}] * 19
     retried = {(pack.replicas[0].seed, len(pack.replicas)): reason for pack, reason in heard.retries}
-    assert retried[3, 5] == "its worker died; goes on from its checkpoint"
+    assert retried[3, 5].startswith("its worker died (")
+    assert retried[3, 5].endswith("goes on from its checkpoint")
     assert "MemoryError: too large" in retried[2, 5]
-    assert sorted(len(pack.replicas) for pack in heard.finished_packs if pack.replicas[0].seed == 2) == [2, 3]
+    assert retried[0, 4] == "goes on without the replicas that were withdrawn"
+    halves = [pack for pack in heard.finished_packs if pack.replicas[0].seed == 2]
+    assert sorted(len(pack.replicas) for pack in halves) == [2, 3]
+    assert {pack.resumes for pack in halves} == {(PACKS[2].key,)}
     # Of the failed pack only its membership is left; the finished ones left nothing.
-    assert list(begun_packs(tmp_path / "checkpoints")) == [PACKS[1].key]
+    assert list(place.begun()) == [PACKS[1].key]
+    assert {worker["host"] for _, worker in heard.workers} and len({worker["pid"] for _, worker in heard.workers}) <= 4

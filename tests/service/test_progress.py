@@ -12,6 +12,7 @@ from adaptbin.data import get_card
 from sweeps.service.plan import Plan, make_plan
 from sweeps.service.points import get_panels, sensitivity_study
 from sweeps.service.progress import Meter, ProgressView, duration
+from sweeps.service.work import Failure
 from tests.service.fakes import progress_at
 
 STUDY = sensitivity_study([get_card("eol")], panels=get_panels(["tau"]), seeds=range(4), budget=Budget(epochs=100))
@@ -98,25 +99,34 @@ def test_plain_lines(plan: Plan) -> None:
         view.progress(plan.packs[0], progress_at(65, 100))
         view.finished(plan.packs[0])
         view.retried(plan.packs[1], "its worker died")
-        view.failed(plan.packs[1], "ValueError: no")
+        view.failed(plan.packs[1], Failure("ValueError: no", "Traceback\n  File x\n    raise it\nValueError: no"))
     assert list(lines_of(stream)) == [
         "eol: 5/20 replicas, 20 replica-epochs/s, 59 s left",
         "eol: 10/20 replicas, 31 replica-epochs/s, 32 s left",
         "again: eol, 5 replicas: its worker died",
         "failed: eol, 5 replicas: ValueError: no",
+        "    Traceback",
+        "    File x",
+        "    raise it",
     ]
+    assert view.status["failures"] == ["eol, 5 replicas: ValueError: no"]
+    assert view.status["progress"].startswith("10/20 replicas")
 
 
 def test_live_view(plan: Plan) -> None:
     stream = Terminal()
     with ProgressView(plan, stream) as view:
+        view.began(plan.packs[0], {"host": "far"})
         view.progress(plan.packs[0], progress_at(40, 100))
+        view.failed(plan.packs[1], Failure("no room"))
+        view.ask(-5)
         view.say("news")
         view._live.refresh()
     shown = stream.getvalue()
     assert "news" in shown
-    assert "5/20 replicas" in shown
-    assert "eol x 5: pretrain 40/100, loss 1, 2.0 bins" in shown
+    assert "5/15 replicas" in shown
+    assert "eol, 5 replicas on far: pretrain 40/100, loss 1, 2.0 bins" in shown
+    assert "failed: eol, 5 replicas: no room" in shown  # stays in sight
 
 
 @pytest.mark.parametrize(("seconds", "text"), [(4.4, "4 s"), (95, "1 min 35 s"), (3600, "1 h 00 min"), (0, "0 s")])

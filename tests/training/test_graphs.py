@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
 from adaptbin.config import Budget, Protocol, Replica
 from adaptbin.training import pretrain
@@ -141,11 +141,10 @@ def test_a_resumed_run_records_anew_and_goes_on_exactly(log: list[str]) -> None:
     whole = Pretraining(replicas, table, graphs=FakeGraph)
     for _ in range(7):
         whole.run_epoch()
-    state = {k: v.clone() if isinstance(v, Tensor) else v for k, v in whole.state().items()}
-    state["history"] = {name: values.clone() for name, values in whole.history.items()}
+    state = copy.deepcopy(whole.state())
     resumed = Pretraining(replicas, table, graphs=FakeGraph)
     resumed.run_epoch()
-    resumed.load_state(state)
+    resumed.load_states([state])
     for _ in range(5):
         whole.run_epoch()
         resumed.run_epoch()

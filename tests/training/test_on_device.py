@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException
+from torch.utils._pytree import tree_map
 
 from adaptbin import native
 from adaptbin.config import Budget, Protocol, Replica
@@ -139,7 +140,7 @@ def test_diverging_and_resuming_work_there_too() -> None:
             here.run_epoch()
             first.run_epoch()
         # As a checkpoint does: saved from one device, loaded as CPU tensors.
-        there.load_state({k: v.cpu() if isinstance(v, Tensor) else v for k, v in first.state().items()})
+        there.load_states([tree_map(lambda v: v.cpu() if isinstance(v, Tensor) else v, first.state())])
         for _ in range(6):
             here.run_epoch()
             there.run_epoch()

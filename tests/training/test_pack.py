@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,7 @@ import torch
 from adaptbin.config import Budget, Protocol, Replica, SeedsVary
 from adaptbin.errors import ConfigError
 from adaptbin.tasks import Task
-from adaptbin.training.checkpoint import FILE_NAME, load_checkpoint
+from adaptbin.training.checkpoint import FolderCheckpoint
 from adaptbin.training.pack import PackProgress, train_pack
 from adaptbin.training.pretrain import Pretraining
 from tests.paths import BOTH, switched, usable_sets, using
@@ -134,52 +133,12 @@ def cut_and_resumed_equals_not_cut(tmp_path: Path, cut_at: int) -> None:
             raise Cut
 
     with pytest.raises(Cut):
-        train_pack(CROWD, table, checkpoint=tmp_path, progress=cut)
+        train_pack(CROWD, table, checkpoint=FolderCheckpoint(tmp_path), progress=cut)
     epochs: list[int] = []
-    resumed = train_pack(CROWD, table, checkpoint=tmp_path, progress=lambda p: epochs.append(p.epoch))
+    checkpoint = FolderCheckpoint(tmp_path)
+    resumed = train_pack(CROWD, table, checkpoint=checkpoint, progress=lambda p: epochs.append(p.epoch))
     assert epochs[0] == cut_at + 1
     assert [without_runtime(r) for r in resumed] == [without_runtime(r) for r in whole]
-
-
-def test_a_checkpoint_of_other_replicas_or_a_broken_one_is_not_used(tmp_path: Path) -> None:
-    table = small_table()
-    train_pack(CROWD[:2], table, checkpoint=tmp_path)
-    ids = [r.id for r in CROWD[:2]]
-    assert load_checkpoint(tmp_path, ids) is not None
-    assert load_checkpoint(tmp_path, ids[::-1]) is None
-    saved = torch.load(tmp_path / FILE_NAME, weights_only=True)
-    torch.save({**saved, "schema": saved["schema"] + 1}, tmp_path / FILE_NAME)
-    assert load_checkpoint(tmp_path, ids) is None  # another layout
-    torch.save(saved, tmp_path / FILE_NAME)
-    assert load_checkpoint(tmp_path, ids) is not None
-    whole = (tmp_path / FILE_NAME).read_bytes()
-    (tmp_path / FILE_NAME).write_bytes(whole[: len(whole) // 2])
-    assert load_checkpoint(tmp_path, ids) is None
-    epochs: list[int] = []
-    train_pack(CROWD[:2], table, checkpoint=tmp_path, progress=lambda p: epochs.append(p.epoch))
-    assert epochs[0] == 1
-
-
-@pytest.mark.skipif(not usable_sets(), reason="no compiled kernels for this processor")
-def test_a_checkpoint_of_the_other_path_is_not_resumed(tmp_path: Path) -> None:
-    """Half of a run on each path would be exact on neither, and its record would name one."""
-    table = small_table()
-    with using("plain"):
-        train_pack(CROWD[:2], table, checkpoint=tmp_path)
-
-    def resumed(path: str) -> tuple[int, str]:
-        """The first epoch that is reported, and the kernels of the record."""
-        epochs: list[int] = []
-        folder = tmp_path / path
-        shutil.copytree(tmp_path, folder, ignore=shutil.ignore_patterns("compiled", "plain"))
-        with using(path):
-            (record, _) = train_pack(CROWD[:2], table, checkpoint=folder, progress=lambda p: epochs.append(p.epoch))
-        return epochs[0], record["runtime"]["kernels"]
-
-    first, kernels = resumed("compiled")
-    assert first == 1 and kernels != "torch"
-    first, kernels = resumed("plain")
-    assert first > 1 and kernels == "torch"
 
 
 @pytest.mark.usefixtures("path")

@@ -1,0 +1,156 @@
+"""Sweeps on a real Ray cluster of several nodes, some of which die, join late, or hold nothing that was asked for."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+from sweeps import sensitivity
+from sweeps.service.local import InProcessRunner
+from sweeps.service.sweep import Sweep
+from tests.cluster.harness import REPOSITORY, Cluster, Driver, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+SCRIPT = str(REPOSITORY / "sweeps" / "sensitivity.py")
+DRIVE = str(REPOSITORY / "tests" / "cluster" / "drive.py")
+WORDS = "--dataset breast_cancer --panel tau --probe-epochs 2 --probes 1".split()
+GONE_SECONDS = 10.0
+"""So long after the driver's end nothing of it is left."""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """A head without cores and two nodes with one each; a test that kills one starts another."""
+    with Cluster([{"cpus": 1}, {"cpus": 1}], head_with={"cpus": 0}) as cluster:
+        yield cluster
+
+
+def drive(cluster: Cluster, kind: str, output: Path, *words: str) -> Driver:
+    return cluster.drive(DRIVE, kind, str(cluster.folder), cluster.address, *WORDS, *words, "--output", str(output))
+
+
+def results(output: Path) -> dict[str, dict[str, Any]]:
+    return {path.stem: json.loads(path.read_text()) for path in (output / "results" / "breast_cancer").glob("*.json")}
+
+
+def comparable(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Everything but when, where and how fast."""
+    return {name: {k: v for k, v in record.items() if k != "runtime"} for name, record in records.items()}
+
+
+def in_this_process(output: Path, *words: str) -> dict[str, dict[str, Any]]:
+    with mock.patch.object(Sweep, "_tracking", lambda self, reading: nullcontext(mock.Mock(pages={}))):
+        assert sensitivity.main([*WORDS, *words, "--output", str(output)], runner=InProcessRunner()) == 0
+    return results(output)
+
+
+def seen_by_nobody(cluster: Cluster) -> bool:
+    """Whether no node holds an actor, or a worker that runs anything."""
+    return not any(node.actors for node in cluster.live)
+
+
+def node_ids(cluster: Cluster) -> dict[str, str]:
+    """Name -> id of the nodes that Ray holds for alive."""
+    return {node["name"]: node["id"] for node in cluster.ask("nodes") if node["alive"]}
+
+
+def test_every_replica_comes_back_through_ray(cluster: Cluster, tmp_path: Path) -> None:
+    """The script itself, MLflow included, against the same sweep in one process."""
+    words = "--seeds 2 --epochs 3 --pack 5".split()
+    output = tmp_path / "cluster"
+    driver = cluster.drive(SCRIPT, *WORDS, *words, "--address", cluster.address, "--output", str(output))
+    assert driver.wait() == 0, driver.err
+    assert "10/10 replicas" in driver.err
+    assert "(raylet)" not in driver.out
+    assert comparable(results(output)) == comparable(in_this_process(tmp_path / "alone", *words))
+    assert not list((output / "checkpoints").iterdir())
+    # Nothing of the driver's was written where only workers are.
+    for node in cluster.live[1:]:
+        assert not list((node.folder / "home").rglob("*.json"))
+    wait_until(lambda: seen_by_nobody(cluster), "the end of all actors", GONE_SECONDS)
+
+
+def test_a_node_that_dies_costs_no_more_than_what_it_had_not_saved(cluster: Cluster, tmp_path: Path) -> None:
+    words = "--seeds 2 --epochs 60 --pack 5".split()
+    output = tmp_path / "cluster"
+    victim = cluster.live[-1]
+    lost = node_ids(cluster)[victim.name]
+    driver = drive(cluster, "slowly", output, *words)
+    wait_until(lambda: len(list((output / "checkpoints").glob("*/pack.pt"))) == 2, "two checkpoints")
+    cluster.kill_node(victim)
+    assert driver.wait() == 0, driver.err
+    assert "its worker died" in driver.err
+    assert "goes on from its checkpoint" in driver.err
+    records = results(output)
+    assert comparable(records) == comparable(in_this_process(tmp_path / "alone", *words))
+    assert lost not in {record["runtime"]["node"] for record in records.values()}
+    # One pack of five went on elsewhere, from what its node had sent; the other was left alone.
+    assert sorted(record["runtime"]["resumed_epoch"] > 0 for record in records.values()) == [False] * 5 + [True] * 5
+    cluster.add_node(cpus=1)
+
+
+def test_a_node_that_joins_late_gets_work(cluster: Cluster, tmp_path: Path) -> None:
+    output = tmp_path / "cluster"
+    driver = drive(cluster, "slowly", output, "--seeds", "2", "--epochs", "60", "--pack", "1")
+    wait_until(lambda: list((output / "checkpoints").glob("*/pack.pt")), "a first checkpoint")
+    late = cluster.add_node(cpus=1)
+    here = node_ids(cluster)[late.name]
+    assert driver.wait() == 0, driver.err
+    records = results(output)
+    assert len(records) == 10
+    assert here in {record["runtime"]["node"] for record in records.values()}
+    assert not any(record["runtime"]["resumed_epoch"] for record in records.values())
+
+
+def test_a_driver_killed_leaves_nothing_and_is_continued(cluster: Cluster, tmp_path: Path) -> None:
+    output = tmp_path / "cluster"
+    words = "--seeds 4 --epochs 40 --pack 5".split()
+    driver = drive(cluster, "slowly", output, *words)
+    wait_until(lambda: results(output), "a first result")
+    wait_until(lambda: list((output / "checkpoints").glob("*/pack.pt")), "a checkpoint of the next pack")
+    finished = results(output)
+    driver.process.send_signal(signal.SIGKILL)
+    assert driver.wait() == -signal.SIGKILL
+    wait_until(lambda: seen_by_nobody(cluster), "the end of all actors", GONE_SECONDS)
+
+    again = drive(cluster, "slowly", output, *words)
+    assert again.wait() == 0, again.err
+    records = results(output)
+    assert len(records) == 20
+    assert {name: records[name] for name in finished} == finished
+    assert any(record["runtime"]["resumed_epoch"] > 0 for record in records.values())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("--gpus-per-pack 0.25", "a pack must fit"),
+        ("--cpus-per-pack 64", "a pack must fit"),
+    ],
+)
+def test_more_than_any_node_has_is_refused(cluster: Cluster, tmp_path: Path, words: str, message: str) -> None:
+    output = tmp_path / "cluster"
+    asked = [*WORDS, *words.split(), "--address", cluster.address, "--output", str(output)]
+    driver = cluster.drive(SCRIPT, *asked)
+    assert driver.wait(60.0) == 2, driver.err
+    assert message in driver.err
+    assert "1 core" in driver.err
+    assert not output.exists()
+
+
+def test_shares_of_gpus_give_exactly_as_many_packs_at_once(tmp_path: Path) -> None:
+    with Cluster([{"cpus": 12, "gpus": 2}], head_with={"cpus": 0}) as cluster:
+        words = "--seeds 3 --pack 1 --cpus-per-pack 1 --gpus-per-pack 0.25".split()
+        driver = drive(cluster, "together", tmp_path / "cluster", *words)
+        assert driver.wait(180.0) == 0, driver.err
+        records = results(tmp_path / "cluster")
+        assert len(records) == 15
+        assert max(record["runtime"]["most"] for record in records.values()) == 8
