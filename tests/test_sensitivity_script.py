@@ -285,6 +285,45 @@ class TestWhatIsTrained:
         trained = {r.hyperparameters.tau for pack in runner.jobs[0].packs for r in pack.replicas}
         assert trained == {0.1}
 
+    def test_a_moved_output_folder_and_other_packing_train_only_what_is_missing(self, tmp_path: Path) -> None:
+        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            if replicas[0].seed == 1:
+                settings["checkpoint"].write(lambda stream: stream.write(b"state"))
+                os.kill(os.getpid(), signal.SIGTERM)
+            return fake_train(replicas, *arguments, **settings)
+
+        assert run(f"{TINY} --seeds 3", tmp_path / "here", InProcessRunner(train)) == 128 + signal.SIGTERM
+        (tmp_path / "here").rename(tmp_path / "there")
+        states: list[list[bytes]] = []
+
+        def resume(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            states.append([stream.read() for stream in settings["checkpoint"].read()])
+            return fake_train(replicas, *arguments, **settings)
+
+        runner = CountingRunner(resume)
+        assert run(f"{TINY} --seeds 3 --pack 3", tmp_path / "there", runner) == 0
+        assert runner.seeds == [[1, 2]]
+        assert len(results(tmp_path / "there")) == 15
+        assert sorted(states)[-1] == [b"state"]  # what was begun went on from its state
+        assert not (tmp_path / "here").exists()
+
+    def test_checkpoints_in_storage(self, tmp_path: Path) -> None:
+        storage = tmp_path / "shared"
+
+        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            settings["checkpoint"].write(lambda stream: stream.write(b"state"))
+            if replicas[0].seed == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+            return fake_train(replicas, *arguments, **settings)
+
+        words = f"{TINY} --seeds 2 --storage {storage}"
+        assert run(words, tmp_path / "out", InProcessRunner(train)) == 130
+        (key,) = [folder.name for folder in storage.iterdir()]
+        assert (storage / key / "pack.pt").read_bytes() == b"state"
+        assert list((tmp_path / "out" / "checkpoints").iterdir()) == []
+        assert run(words, tmp_path / "out") == 0
+        assert list(storage.iterdir()) == []
+
     def test_checkpoints_of_other_studies_stay(self, tmp_path: Path) -> None:
         other = tmp_path / "checkpoints" / "other"
         other.mkdir(parents=True)

@@ -60,7 +60,7 @@ class FolderCheckpoint:
     def write(self, write: Callable[[BinaryIO], None]) -> None:
         """Write under a temporary name, sync, and rename.  Raises OSError, and leaves the old state, if that fails."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = self.folder / f"{FILE_NAME}.{os.getpid()}.tmp"
+        temporary = self.folder / f".{FILE_NAME}-{os.getpid()}.part"
         try:
             with temporary.open("wb") as file:
                 write(file)

@@ -21,6 +21,7 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signum: int | None = None
+        self.error: Exception | None = None
         self._previous: dict[signal.Signals, Any] = {}
 
     def arm(self) -> None:
@@ -36,8 +37,14 @@ class Interruption:
         while self._previous:
             signal.signal(*self._previous.popitem())
 
+    def fail(self, error: Exception) -> None:
+        """Ask to stop, from any thread, with an error that :meth:`check` raises."""
+        self.error = error
+
     def check(self) -> None:
-        """Raise :class:`Interrupted` when asked to stop."""
+        """Raise :class:`Interrupted` when asked to stop by a signal, or the error that stopped the run."""
+        if self.error is not None:
+            raise self.error
         if self.signum is not None:
             raise Interrupted(signal.Signals(self.signum).name)
 

@@ -21,7 +21,7 @@ from adaptbin.config import RECORD_SCHEMA, Replica
 from adaptbin.data.registry import CARDS
 from adaptbin.errors import ResourceError
 from adaptbin.metrics import metrics_of
-from sweeps.service.files import write_text
+from sweeps.service.files import remove_unfinished, write_text
 
 _PARTS: dict[str, type | tuple[type, ...]] = {
     "identity": dict,
@@ -114,7 +114,7 @@ class ResultsStore:
         for folder in (self.output, *(self.output / name for name in folders)):
             try:
                 folder.mkdir(parents=True, exist_ok=True)
-                with tempfile.NamedTemporaryFile(dir=folder, prefix=".try-"):
+                with tempfile.TemporaryFile(dir=folder):  # without a name, so that nothing is left of it
                     pass
             except OSError as error:
                 raise ResourceError(f"the output folder must be writable, got {folder}: {error.strerror}") from error
@@ -122,6 +122,8 @@ class ResultsStore:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Hold the output folder for this process; it is free again when the process ends, however it ends.
+
+        Files that a killed process had not finished writing are removed.
 
         Raises ResourceError, naming the holder, when another run holds it.
         """
@@ -141,6 +143,7 @@ class ResultsStore:
             file.truncate()
             file.write(f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}")
             file.flush()
+            remove_unfinished(self.output)
             yield
 
 

@@ -15,16 +15,17 @@ import pytest
 from adaptbin.config import Budget, Replica
 from adaptbin.data import EncodedTable, get_card
 from adaptbin.errors import ResourceError
-from sweeps.service import local
+from sweeps.service import kernel_kills, local
 from sweeps.service.calls import CallThread
 from sweeps.service.checkpoints import FolderPlace
 from sweeps.service.dispatch import pack_records, unpack_records
 from sweeps.service.interrupt import Interrupted, noting_signals
 from sweeps.service.launch import RayRunner
+from sweeps.service.launch.trial import from_config, granted_device, to_config
 from sweeps.service.local import InProcessRunner
 from sweeps.service.plan import Pack, Resources, make_plan
 from sweeps.service.points import get_panels, sensitivity_study
-from sweeps.service.work import Change, Failure, Job, first_line, last_line, threads
+from sweeps.service.work import Change, Failure, Job, first_line, is_out_of_memory, last_line, threads
 from tests.service.fakes import Hearing, fake_record, fake_train
 
 STUDY = sensitivity_study(
@@ -125,14 +126,67 @@ def test_a_pack_must_fit_on_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sweeps.service.launch.runner.import_ray", lambda *, local: ray)
     runner = RayRunner("cluster:6379")
     assert at_once(runner, Resources(2)) == 3
-    assert at_once(runner, Resources(1, 0.25)) == 2
     with pytest.raises(ResourceError, match="got 6 cores per pack; there: 4 cores and 0 GPUs, 2 cores and 1 GPUs"):
         runner.nodes(Resources(6))  # the sum of the nodes would do
-    with pytest.raises(ResourceError, match="must fit on one machine, got 1 core and 2 GPUs per pack"):
-        runner.nodes(Resources(1, 2))
     nodes.clear()
     with pytest.raises(ResourceError, match="there: no live machine"):
         runner.nodes(Resources(1))
+
+
+class FakeCuda:
+    """torch.cuda of a machine with a GPU."""
+
+    def __init__(self) -> None:
+        self.fractions: list[float] = []
+
+    def is_available(self) -> bool:
+        return True
+
+    def set_per_process_memory_fraction(self, fraction: float) -> None:
+        self.fractions.append(fraction)
+
+
+def test_the_device_is_the_one_that_was_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = FakeCuda()
+    monkeypatch.setattr("torch.cuda", cuda)
+    assert granted_device("cpu", 0.0) == "cpu"
+    assert granted_device("cuda", 1.0) == "cuda"
+    assert cuda.fractions == []
+    assert granted_device("cuda", 0.25) == "cuda"
+    assert cuda.fractions == [0.25]  # packs that share a GPU keep to their part of its memory
+    with pytest.raises(ResourceError, match="a pack on cuda must be granted a GPU, got none"):
+        granted_device("cuda", 0.0)
+
+
+def test_a_pack_travels_as_one_short_word() -> None:
+    pack = Pack(PACKS[0].replicas, resumes=("a", "b"))
+    config = to_config(pack)
+    assert from_config(config) == pack
+    assert len(config["pack"]) < 2000
+
+
+def test_kernel_kills_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    absent, wrong, right = (tmp_path / name for name in ("absent", "wrong", "right"))
+    wrong.write_text("low 0\noom_kill many\n")
+    right.write_text("pgfault 1\noom_kill 3\n")
+    monkeypatch.setattr(kernel_kills, "_COUNTERS", ((absent, "oom_kill"), (wrong, "oom_kill"), (right, "oom_kill")))
+    assert kernel_kills.kernel_kills() == 3
+    monkeypatch.setattr(kernel_kills, "_COUNTERS", ((absent, "oom_kill"),))
+    assert kernel_kills.kernel_kills() == 0
+
+
+@pytest.mark.parametrize(
+    ("error", "memory"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("CUDA out of memory. Tried to allocate 20.00 MiB"), True),
+        (RuntimeError("[enforce fail at alloc_cpu.cpp:117] . DefaultCPUAllocator: can't allocate memory"), True),
+        (RuntimeError("shapes differ"), False),
+        (OSError(28, "No space left on device"), False),
+    ],
+)
+def test_what_counts_as_out_of_memory(error: Exception, memory: bool) -> None:
+    assert is_out_of_memory(error) is memory
 
 
 def test_errors_in_one_line() -> None:

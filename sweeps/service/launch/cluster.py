@@ -7,6 +7,9 @@ import logging
 import os
 import socket
 import uuid
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,7 @@ from adaptbin.errors import ResourceError
 from sweeps.service.checkpoints import MEMBERS, StoragePlace
 from sweeps.service.local import local_gpus
 from sweeps.service.manifest import available_cores
-from sweeps.service.plan import Node
+from sweeps.service.plan import Node, Resources
 from sweeps.service.work import Job, first_line, last_line
 
 _ENVIRONMENT = {
@@ -34,6 +37,9 @@ _LOCAL_ENVIRONMENT = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # every listener on loopback
     "RAY_memory_monitor_refresh_ms": "0",  # packs are sized to fit; its kill would stop all packs for a moment
 }
+
+GPU_SECONDS = 60.0
+"""Longest wait for machines to say how much memory their GPUs have; busy ones do not answer."""
 
 _TOKEN_VARIABLES = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
 
@@ -57,6 +63,9 @@ def import_ray(*, local: bool) -> Any:
 
 def start(ray: Any, job: Job, temporary: Path) -> None:
     """Start Ray on this machine, for itself alone and with its files in ``temporary``."""
+    if len(job.packs) * job.resources.cpus < available_cores():
+        # Ray would start an idle worker per core, each of them some 70 MB.
+        os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
     size = sum(
         tensor.nbytes for table in job.tables.values() for tensor in vars(table).values() if hasattr(tensor, "nbytes")
     )
@@ -86,21 +95,41 @@ def join(ray: Any, address: str) -> None:
         ) from error
 
 
-def live_nodes(ray: Any) -> list[Node]:
-    """The machines of the cluster that are alive."""
-    nodes = []
-    for node in ray.nodes():
-        if node["Alive"]:
-            has = node["Resources"]
-            nodes.append(
-                Node(
-                    cores=has.get("CPU", 0.0),
-                    gpus=has.get("GPU", 0.0),
-                    memory=int(has.get("memory", 0)) or None,
-                    name=node.get("NodeManagerHostname", ""),
-                )
-            )
-    return nodes
+def live_nodes(ray: Any, resources: Resources) -> list[Node]:
+    """The machines of the cluster that are alive.  GPUs are asked for their memory where ``resources`` need some."""
+    alive = [node for node in ray.nodes() if node["Alive"]]
+    nodes = [
+        Node(
+            cores=node["Resources"].get("CPU", 0.0),
+            gpus=node["Resources"].get("GPU", 0.0),
+            memory=int(node["Resources"].get("memory", 0)) or None,
+            name=node.get("NodeManagerHostname", ""),
+        )
+        for node in alive
+    ]
+    if not resources.gpus:
+        return nodes
+    memory = _gpu_memory(ray, [node["NodeID"] for node in alive if node["Resources"].get("GPU", 0.0)], resources)
+    return [replace(n, gpu_memory=memory.get(known["NodeID"])) for n, known in zip(nodes, alive, strict=True)]
+
+
+def _gpu_memory(ray: Any, nodes: Sequence[str], resources: Resources) -> dict[str, int | None]:
+    """Node -> bytes of the smallest of its GPUs, of the nodes that answer in time."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    ask = ray.remote(local_gpus).options(num_cpus=0, num_gpus=resources.gpus)
+    asked = {
+        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(): node
+        for node in nodes
+    }
+    answered, late = ray.wait(list(asked), num_returns=len(asked), timeout=GPU_SECONDS) if asked else ([], [])
+    for reference in late:
+        ray.cancel(reference)
+    found: dict[str, int | None] = {}
+    for reference in answered:
+        with suppress(ray.exceptions.RayError):
+            _, found[asked[reference]] = ray.get(reference)
+    return found
 
 
 def require_shared(ray: Any, place: StoragePlace) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from sweeps.service.calls import CallThread
 from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlace
 from sweeps.service.dispatch import PackQueue
+from sweeps.service.guard import guarded
 from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
 from sweeps.service.launch.cluster import import_ray, join, live_nodes, require_shared, start
 from sweeps.service.launch.fit import Fit
@@ -17,6 +17,7 @@ from sweeps.service.launch.keeper import KeeperPlace, start_keeper
 from sweeps.service.local import local_nodes
 from sweeps.service.manifest import git_state
 from sweeps.service.plan import Node, Resources, require_fit
+from sweeps.service.watchdog import make_folder, watched
 from sweeps.service.work import Job, Listener, Train
 
 
@@ -34,28 +35,33 @@ class RayRunner:
         else:
             ray = import_ray(local=False)
             join(ray, self._address)
-            nodes = live_nodes(ray)
+            nodes = live_nodes(ray, resources)
         require_fit(resources, nodes)
         return nodes
 
     def run(self, job: Job, listener: Listener) -> int | None:
         """See :class:`sweeps.service.work.Runner`."""
         ray = import_ray(local=self._address is None)
-        temporary = Path(tempfile.mkdtemp(prefix="ab-", dir="/tmp" if Path("/tmp").is_dir() else None))
-        try:
-            with noting_signals() as interruption:
-                if self._address is None:
-                    start(ray, job, temporary)
-                else:
+        temporary = make_folder()
+        with noting_signals() as interruption, watched(temporary):
+            if self._address is None:
+                with guarded(interruption) as guard:
+                    try:
+                        start(ray, job, temporary)
+                        self._train_all(ray, job, listener, interruption, temporary)
+                    finally:
+                        guard.rest()
+                        ray.shutdown()
+            else:
+                try:
                     join(ray, self._address)
-                interruption.arm()  # ray.init installs a handler of its own for SIGTERM
-                self._train_all(ray, job, listener, interruption, temporary)
-                return interruption.signum
-        finally:
-            ray.shutdown()
-            shutil.rmtree(temporary, ignore_errors=True)
+                    self._train_all(ray, job, listener, interruption, temporary)
+                finally:
+                    ray.shutdown()
+        return interruption.signum
 
     def _train_all(self, ray: Any, job: Job, listener: Listener, interruption: Interruption, temporary: Path) -> None:
+        interruption.arm()  # ray.init installs a handler of its own for SIGTERM
         shared = {
             "tables": {key: ray.put(table) for key, table in job.tables.items()},
             "settings": {

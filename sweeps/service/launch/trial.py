@@ -52,7 +52,7 @@ def trial(config: Mapping[str, Any], *, tables: Mapping[Any, Any], settings: Map
         records = train_one(
             pack,
             ray.get(tables[pack.table_key]),
-            device=_granted_device(settings["device"], gpus),
+            device=granted_device(settings["device"], gpus),
             threads=threads(cpus),
             checkpoint=settings["checkpoints"].of(pack) if settings["checkpoints"] else None,
             git=settings["git"],
@@ -82,7 +82,7 @@ def from_config(config: Mapping[str, Any]) -> Pack:
     return Pack(tuple(map(Replica.from_identity, parts["replicas"])), tuple(parts["resumes"]))
 
 
-def _granted_device(kind: str, gpus: float) -> str:
+def granted_device(kind: str, gpus: float) -> str:
     """The device to train on.  Raises ResourceError when a GPU is needed and none was granted."""
     if kind == "cpu":
         return "cpu"
