@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,11 +68,21 @@ class Host:
     """Its first process: when that is killed, the kernel kills all others in the same moment."""
     mounted: list[str] = field(default_factory=list)
 
+    @property
+    def init(self) -> int:
+        """Process id, as seen from outside, of the first process inside."""
+        assert self.first is not None, f"host {self.name} is not running"
+        inside = _only_child(self.first.pid)
+        assert inside is not None, f"host {self.name} has ended"
+        return inside
+
+    def path(self, path: str) -> Path:
+        """From outside, the file that is ``path`` (absolute) inside."""
+        return Path(f"/proc/{self.init}/root{path}")
+
     def command(self, words: Sequence[str]) -> list[str]:
         """``words`` to be run inside."""
-        assert self.first is not None
-        inside = _only_child(self.first.pid)
-        return ["nsenter", f"--target={inside}", "--net", "--mount", "--pid", "--uts", "--ipc", *words]
+        return ["nsenter", f"--target={self.init}", "--net", "--mount", "--pid", "--uts", "--ipc", *words]
 
     def start(self, *words: str, environment: Mapping[str, str], log: Path) -> subprocess.Popen[bytes]:
         """Start a program inside; its output goes to ``log``, outside."""
@@ -107,10 +116,8 @@ class Network:
             for number, name in enumerate(names, start=1)
         }
         self._switch = f"ab{self.key}0"
-        self.folder = Path()
 
     def __enter__(self) -> Self:
-        self.folder = Path(tempfile.mkdtemp(prefix="abn-", dir="/tmp"))
         try:
             _ip("netns", "add", self._switch)
             _ip("-n", self._switch, "link", "add", "br0", "type", "bridge")
@@ -159,10 +166,9 @@ class Network:
         _ip("-n", host.namespace, "route", "add", "default", "dev", "eth0")
 
     def _boot(self, host: Host) -> None:
-        checkout = self.folder / "checkout"
-        checkout.mkdir(exist_ok=True)
         keep = " ".join(_below_private(Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), REPOSITORY))
         mounts = "\n".join(f"mount -t tmpfs -o mode=1777 tmpfs {folder}" for folder in PRIVATE if Path(folder).is_dir())
+        names = "\\n".join(["127.0.0.1 localhost", *(f"{host.address} {host.name}" for host in self.hosts.values())])
         script = f"""set -e
             hostname {host.name}
             mount --make-rprivate /
@@ -172,8 +178,11 @@ class Network:
             {mounts}
             for path in {keep}; do mkdir -p $path; mount --move /mnt$path $path; done
             umount /mnt
-            mkdir -p /root/data /root/output /tmp/ray
-            touch /tmp/booted
+            mkdir -p /root/data /root/output /run/etc
+            printf '{names}\\n' > /run/etc/hosts
+            touch /run/etc/resolv.conf  # names are asked of nobody
+            for name in hosts resolv.conf; do mount --bind /run/etc/$name /etc/$name; done
+            touch /run/booted
             exec sleep infinity"""
         host.first = subprocess.Popen(
             [
@@ -190,7 +199,7 @@ class Network:
             assert host.first is not None and host.first.stderr is not None
             assert host.first.poll() is None, f"{host.name} did not start: {host.first.stderr.read().decode()}"
             inside = _only_child(host.first.pid)
-            return inside is not None and Path(f"/proc/{inside}/root/tmp/booted").exists()
+            return inside is not None and Path(f"/proc/{inside}/root/run/booted").exists()
 
         wait_until(booted, f"host {host.name}", 20.0)
 
@@ -200,7 +209,6 @@ class Network:
         for host in self.hosts.values():
             subprocess.run(["ip", "netns", "del", host.namespace], capture_output=True)
         subprocess.run(["ip", "netns", "del", self._switch], capture_output=True)
-        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def _below_private(*paths: Path) -> list[str]:
