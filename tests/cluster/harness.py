@@ -18,12 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import psutil
 
@@ -211,9 +210,7 @@ class Cluster:
         del environment[MARK]
         return environment
 
-    def drive(
-        self, *words: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
-    ) -> Driver:
+    def drive(self, *words: str, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> Driver:
         """Start ``python WORDS`` in a folder of its own."""
         folder = folder or Path(tempfile.mkdtemp(prefix="d-", dir=self.folder))
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:

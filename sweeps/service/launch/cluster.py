@@ -15,9 +15,9 @@ from typing import Any
 
 from adaptbin.errors import ResourceError
 from sweeps.service.checkpoints import MEMBERS, StoragePlace
-from sweeps.service.local import local_gpus
 from sweeps.service.manifest import available_cores
-from sweeps.service.plan import Node, Resources
+from sweeps.service.nodes import Node, local_gpus
+from sweeps.service.plan import Resources
 from sweeps.service.work import Job, first_line, last_line
 
 _ENVIRONMENT = {
