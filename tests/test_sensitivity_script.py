@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -22,6 +23,7 @@ import pytest
 from adaptbin.errors import ConfigError
 from sweeps import sensitivity
 from sweeps.service.local import InProcessRunner
+from sweeps.service.nodes import Node
 from sweeps.service.plan import Resources
 from sweeps.service.steering import Request, ask
 from sweeps.service.sweep import Sweep
@@ -39,9 +41,8 @@ class CountingRunner(InProcessRunner):
         self.jobs: list[Job] = []
         self._workers = workers
 
-    def at_once(self, resources: Resources) -> int:
-        super().at_once(resources)
-        return self._workers
+    def nodes(self, resources: Resources) -> list[Node]:
+        return [replace(node, cores=self._workers * resources.cpus) for node in super().nodes(resources)]
 
     def run(self, job: Job, listener: Listener) -> int | None:
         self.jobs.append(job)
@@ -361,7 +362,7 @@ class TestWhatIsRefused:
     def test_gpus_where_there_are_none(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sweeps.service.local.local_gpus", lambda: (0, None))
+        monkeypatch.setattr("sweeps.service.nodes.local_gpus", lambda: (0, None))
         assert sensitivity.main([*TINY.split(), "--gpus-per-pack", "0.5", "--output", str(tmp_path / "out")]) == 2
         assert "a pack must fit on one machine, got 1 core and 0.5 GPU per pack; there: " in capsys.readouterr().err
         assert not (tmp_path / "out").exists()

@@ -1,4 +1,4 @@
-"""Plans a study for the machines at hand: asks for their shape, for what is finished, failed and begun, and for time."""
+"""Plans a study for the machines at hand: asks for their shape, for what is finished, failed, begun, and for time."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def slowly(folder: Path, seconds: float = 0.15) -> Callable[..., list[dict[str, 
 
 
 def together(folder: Path, many: int = 8) -> Callable[..., list[dict[str, Any]]]:
-    """No training: waits until ``many`` are under way at once and a little longer, and tells how many it saw at most."""
+    """No training: waits until ``many`` are under way at once, a little longer, and tells how many it saw at most."""
 
     def train(replicas: Any, table: Any, **settings: Any) -> list[dict[str, Any]]:
         import os

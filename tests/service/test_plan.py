@@ -11,7 +11,8 @@ from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.grouping import group_replicas
 from sweeps.service.estimate import Sizes, describe, estimate, guessed_speed, measured_speeds
-from sweeps.service.plan import Node, Pack, Resources, make_plan
+from sweeps.service.nodes import Node
+from sweeps.service.plan import Pack, Resources, make_plan
 from sweeps.service.points import PANELS, Study, get_panels, sensitivity_study
 from tests.paths import using
 from tests.service.fakes import fake_record
@@ -154,7 +155,7 @@ def test_halves_cover_the_pack() -> None:
     ],
 )
 def test_packs_at_once(resources: Resources, cpus: float, gpus: float, at_once: int) -> None:
-    assert resources.fit(Node(cores=cpus, gpus=gpus)) == at_once
+    assert resources.fit(Node(cpus, gpus)) == at_once
 
 
 @pytest.mark.parametrize("gpus", [-1.0, 1.5, float("nan"), float("inf")])
