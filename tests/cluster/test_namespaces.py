@@ -34,6 +34,10 @@ ENVIRONMENT = {
     "OMP_NUM_THREADS": "1",
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
+    # A host that nobody hears of is given up after 3 (3 + 2) seconds; by default 5 (10 + 3).
+    "RAY_health_check_failure_threshold": "3",
+    "RAY_health_check_timeout_ms": "3000",
+    "RAY_health_check_period_ms": "2000",
 }
 """As on a machine that somebody set up: the token lies in Ray's own place, and ports are Ray's own."""
 OUTPUT = "/root/output"
