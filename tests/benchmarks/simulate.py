@@ -25,8 +25,8 @@ from adaptbin.config import Budget
 from adaptbin.data import encode, get_card, load_table
 from sweeps.service.checkpoints import FolderPlace
 from sweeps.service.estimate import estimate, speeds
-from sweeps.service.memory import Sizes
 from sweeps.service.launch import RayRunner
+from sweeps.service.memory import Sizes
 from sweeps.service.parameters import PAPERS
 from sweeps.service.plan import Pack, Plan, Resources, make_plan
 from sweeps.service.points import PANELS, get_panels, sensitivity_study
