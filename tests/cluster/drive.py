@@ -1,6 +1,6 @@
 """``sweeps/sensitivity.py`` without MLflow and with training that the tests can watch.
 
-``python drive.py KIND FOLDER ADDRESS WORDS...``: ``KIND`` is one of ``TRAINING``, ``FOLDER`` one that all nodes see.
+``python drive.py KIND FOLDER ADDRESS WORDS...``: ``KIND`` is one of ``TRAINING``, ``FOLDER`` one that is on every node.
 Run as a script, so that its functions travel to the workers by value.
 """
 
@@ -19,7 +19,10 @@ from sweeps.service.sweep import Sweep
 
 
 def slowly(folder: Path, seconds: float = 0.15) -> Callable[..., list[dict[str, Any]]]:
-    """Real training with a pause after each report, that tells in ``runtime`` which node it was."""
+    """Real training with a pause after each report, that tells in ``runtime`` which node it was.
+
+    It begins once there is a file ``go`` in ``folder``: workers need seconds to start, some longer than others.
+    """
 
     def train(replicas: Any, table: Any, *, device: str, checkpoint: Any, progress: Any) -> list[dict[str, Any]]:
         import time
@@ -27,6 +30,9 @@ def slowly(folder: Path, seconds: float = 0.15) -> Callable[..., list[dict[str, 
         import ray
 
         from adaptbin.training.pack import train_pack
+
+        while not (folder / "go").exists():
+            time.sleep(0.05)
 
         def report(state: Any) -> None:
             progress(state)

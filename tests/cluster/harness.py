@@ -49,15 +49,25 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -
 
 
 def marked_processes(*marks: str) -> list[psutil.Process]:
-    """Every live process that inherited one of ``marks``."""
-    found = []
+    """Every live process that inherited one of ``marks``, and what those started.
+
+    Ray's agents write their titles over their environment, so that they are known by their parents alone.
+    """
+    found: dict[int, psutil.Process] = {}
+    others: list[tuple[int, psutil.Process]] = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) in marks and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if process.environ().get(MARK) in marks:
+                found[process.pid] = process
+            else:
+                others.append((process.ppid(), process))
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    while children := [(parent, process) for parent, process in others if parent in found and process.pid not in found]:
+        found.update({process.pid: process for _, process in children})
+    return list(found.values())
 
 
 def kill_marked(*marks: str) -> None:
