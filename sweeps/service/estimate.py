@@ -182,9 +182,10 @@ def describe(plan: Plan, guess: Estimate, now: datetime | None = None) -> str:
     if plan.packs:
         packed = sorted({len(pack.replicas) for pack in plan.packs})
         size = f"{packed[0]}" if len(packed) == 1 else f"{packed[0]} to {packed[-1]}"
+        resumed = f"; {plan.resumed} go on from checkpoints" if plan.resumed else ""
         lines += [
             f"packs: {len(plan.packs)}, of {size} replicas; {plan.resources} each, "
-            f"{min(plan.workers, len(plan.packs))} at once{f'; {plan.resumed} go on from checkpoints' if plan.resumed else ''}",
+            f"{min(plan.workers, len(plan.packs))} at once{resumed}",
             *_memory_lines(plan),
             f"time: about {duration(guess.seconds)}, done about {_clock_time(guess.seconds, now or datetime.now())}; "
             f"about {_hours(guess, plan)} (from {guess.basis})",
