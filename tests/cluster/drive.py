@@ -75,7 +75,32 @@ def together(folder: Path, many: int = 8) -> Callable[..., list[dict[str, Any]]]
     return train
 
 
-TRAINING = {"slowly": slowly, "together": together}
+def greedy(folder: Path) -> Callable[..., list[dict[str, Any]]]:
+    """No training: whole packs of seed 0 take memory until they are killed, and others their time."""
+
+    def train(replicas: Any, table: Any, *, progress: Any, **settings: Any) -> list[dict[str, Any]]:
+        import time
+
+        import numpy as np
+
+        from tests.service.fakes import fake_record, progress_at
+
+        progress(progress_at(1, 99, len(replicas)))
+        held = []
+        if replicas[0].seed == 0 and len(replicas) > 3:
+            for _ in range(28):
+                held.append(np.ones(2**25))  # a quarter of a GiB
+                time.sleep(0.1)
+            time.sleep(30.0)
+        for epoch in range(3):
+            time.sleep(0.6)
+            progress(progress_at(epoch + 2, 99, len(replicas)))
+        return [fake_record(replica) for replica in replicas]
+
+    return train
+
+
+TRAINING = {"greedy": greedy, "slowly": slowly, "together": together}
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
 import pytest
 
 from sweeps import sensitivity
@@ -154,6 +155,22 @@ def test_more_than_any_node_has_is_refused(cluster: Cluster, tmp_path: Path, wor
     assert message in driver.err
     assert "1 core" in driver.err
     assert not output.exists()
+
+
+def test_rays_memory_monitor_costs_a_pack_its_size(tmp_path: Path) -> None:
+    memory = psutil.virtual_memory()
+    if memory.available < 9 * 2**30:
+        pytest.skip(f"needs 9 GiB of free memory, got {memory.available / 2**30:.1f} GiB")
+    threshold = (memory.total - memory.available + 5 * 2**30) / memory.total
+    monitor = {"RAY_memory_usage_threshold": f"{threshold:.3f}", "RAY_memory_monitor_refresh_ms": "100"}
+    with Cluster(head_with={"cpus": 2}, extra=monitor) as cluster:
+        output = tmp_path / "cluster"
+        driver = drive(cluster, "greedy", output, "--seeds", "2", "--pack", "5")
+        code, told = driver.wait(180.0), driver.err
+    assert code == 0, told
+    assert len(results(output)) == 10
+    assert "5 replicas: Ray's memory monitor killed its worker" in told
+    assert "goes on in two halves" in told
 
 
 def test_shares_of_gpus_give_exactly_as_many_packs_at_once(tmp_path: Path) -> None:
