@@ -238,18 +238,18 @@ class _MlflowClient:
         metrics = [Metric(name, value, when, step) for name, step, value, when in numbers]
         settings = [Param(key, value[:_PARAM_LENGTH]) for key, value in params.items()]
         labels = [RunTag(key, value[:_TAG_LENGTH]) for key, value in tags.items()]
-        # One call, if the rules allow it: most of its time does not depend on how much it carries.  Else the tags go
-        # last, and not as mlflow itself would split it: a tag may say that all the rest is there.
-        parts = ((metrics, _METRICS_PER_BATCH), (settings, _TEXTS_PER_BATCH), (labels, _TEXTS_PER_BATCH))
-        for part, (waiting, limit) in enumerate(parts):
-            while len(waiting) > limit or (
-                waiting and sum(len(later) for later, _ in parts[part:]) > _ENTITIES_PER_BATCH
-            ):
-                batch: list[list[Any]] = [[], [], []]
-                batch[part] = waiting[:limit]
-                del waiting[:limit]
-                self._client.log_batch(run, *batch)
-        self._client.log_batch(run, metrics, settings, labels)
+        # One call, if the rules allow it: most of its time does not depend on how much it carries.  Else in this order,
+        # and not as mlflow itself would split it: the last tag says that all the rest is there.
+        batch: tuple[list[Any], ...] = ([], [], [])
+        limited: list[tuple[list[Any], int]] = [(metrics, _METRICS_PER_BATCH)]
+        limited += [(settings, _TEXTS_PER_BATCH), (labels, _TEXTS_PER_BATCH)]
+        for part, (entities, limit) in enumerate(limited):
+            for entity in entities:
+                if len(batch[part]) == limit or sum(map(len, batch)) == _ENTITIES_PER_BATCH:
+                    self._client.log_batch(run, *batch)
+                    batch = ([], [], [])
+                batch[part].append(entity)
+        self._client.log_batch(run, *batch)
 
     def set_status(self, run: str, status: str, end: int | None = None) -> None:
         if status == "RUNNING":

@@ -61,8 +61,11 @@ def _curves() -> dict[str, list[float]]:
     }
 
 
-def project(store: Store, replicas: int, calls: Counter[str]) -> tuple[str, dict[str, float]]:
-    """Address of the study's page, and seconds, CPU seconds and MiB of this process while its records are projected."""
+def project(store: Store, replicas: int, calls: Counter[str], ahead: int) -> tuple[str, dict[str, float]]:
+    """Address of the study's page, and what it took of this process to project its records.
+
+    At most some ``ahead`` records wait for the writer.
+    """
     cpu, wall = time.process_time(), time.perf_counter()
     with Tracker(store, on_problem=_fail, patience_seconds=120.0) as tracker:
         study = None
@@ -76,7 +79,7 @@ def project(store: Store, replicas: int, calls: Counter[str]) -> tuple[str, dict
                     note="Made-up records.",
                 )
             tracker.replica(study, record)
-            while calls and i - calls["set_terminated"] > AHEAD:
+            while i - calls["set_terminated"] > ahead:
                 time.sleep(0.01)
         assert study is not None
         for point in POINTS:
@@ -141,7 +144,7 @@ def served(store: Store) -> Iterator[str]:
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
-    address, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 120.0
+    address, deadline = f"http://127.0.0.1:{port}", time.monotonic() + 300.0
     try:
         while True:
             try:
@@ -197,11 +200,10 @@ def measure(replicas: int, folder: Path, picture: Path | None) -> str:
         pass  # MLflow takes seconds to be imported and to make its tables; nothing of that depends on the study
     before = _resident_mib()
     rows, page = [], ""
-    for title in ("into an empty store", "again, nothing to do"):
+    # The second time no run is ended, so nothing tells how far the writer is, and all records are held at once.
+    for title, ahead in (("into an empty store", AHEAD), ("again, nothing to do", replicas)):
         with counted() as calls:
-            # Counted from zero, so that the pace is kept only where there is something to write.
-            calls["set_terminated"] = 0
-            page, spent = project(store, replicas, calls if title.startswith("into") else Counter())
+            page, spent = project(store, replicas, calls, ahead)
         print(f"{title}: {spent} {dict(calls)}", file=sys.stderr)
         rows.append(_row(title, replicas, before, spent, calls))
     size = sum(path.stat().st_size for path in Path(str(store.database)).parent.glob("mlflow.db*")) / 2**20
