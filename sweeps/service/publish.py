@@ -6,8 +6,10 @@ Everything here is computed from the records, so it can be made again at any tim
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,8 +20,10 @@ from sweeps.service.contrasts import significance_frame
 from sweeps.service.figures import save_figure, sensitivity_figure
 from sweeps.service.files import write_text
 from sweeps.service.points import Study
+from sweeps.service.results import ResultsStore
+from sweeps.service.runs import Status, StudyRun
 from sweeps.service.tables import points_frame, replica_frame, rows_of, write_manifest, write_tables
-from sweeps.service.tracking import StudyRun, Tracker
+from sweeps.service.tracker import Tracker
 
 SUMMARY = {"test_mean": "mean", "test_sd": "sd", "test_low": "low", "test_high": "high", "val_mean": "val_mean"}
 """Metric of a point's MLflow run -> column of the table of points."""
@@ -84,16 +88,19 @@ def replaced_study(folder: Path, manifest: Mapping[str, Any]) -> str | None:
 class StudyRuns:
     """The studies of one run in MLflow, one per data set."""
 
-    def __init__(self, tracker: Tracker, study: Study) -> None:
+    def __init__(self, tracker: Tracker, study: Study, results: ResultsStore, done: Container[str]) -> None:
+        """``done``: ids of the replicas that have results already."""
         self._tracker = tracker
-        self._study = study
+        self._results = results
         self._runs: dict[str, StudyRun] = {}
         for dataset, replicas in study.replicas.items():
+            unfinished = dict.fromkeys(replica.hyperparameters for replica in replicas if replica.id not in done)
             self._runs[dataset] = tracker.study(
                 study.name,
                 replicas[0].identity(),
                 study.default.to_dict(),
                 points=[point.to_dict() for point in study.unique_points],
+                unfinished=[point.to_dict() for point in unfinished],
                 note=_note(study.only(dataset)),
                 tags={
                     "seeds": ",".join(map(str, study.seeds)),
@@ -108,22 +115,47 @@ class StudyRuns:
         return {dataset: page for dataset, page in pages.items() if page is not None}
 
     def replicas(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Write finished replicas; those already there are left alone."""
+        """Write finished replicas, whose files are read again when it is their turn; those already there stay."""
         for record in records:
-            self._tracker.replica(self._runs[record["identity"]["dataset"]], record)
+            dataset = record["identity"]["dataset"]
+            path = self._results.path(dataset, record["id"])
+            self._tracker.replica(self._runs[dataset], partial(_read, path))
 
     def finish(self, published: Published) -> None:
-        """Write the aggregates of every point of one data set, and its files as artifacts."""
-        (dataset,) = published.study.datasets
+        """Write the aggregates of every point of one data set, and its files as artifacts.
+
+        A point that lacks replicas, and then its study, is shown as failed.
+        """
+        study = published.study
+        (dataset,) = study.datasets
         run = self._runs[dataset]
         rows = rows_of(published.points, dataset).to_dict("records")
         # The default point has a row in every panel, all alike; MLflow has one run per point.
-        summaries = {p.hyperparameters: row for p, row in zip(published.study.points, rows, strict=True)}
+        summaries = {p.hyperparameters: row for p, row in zip(study.points, rows, strict=True)}
+        asked = Counter(replica.hyperparameters for replica in study.replicas[dataset])
+        all_missing = 0
         for hyperparameters, row in summaries.items():
             numbers = {name: row[column] for name, column in SUMMARY.items()}
-            counts = {"n": row["n"], "diverged": row["n_diverged"]}
-            self._tracker.point(run, hyperparameters.to_dict(), {**numbers, **counts, "metric": row["metric"]})
-        self._tracker.finish(run, published.files)
+            missing = asked[hyperparameters] - row["n"] - row["n_diverged"]
+            counts = {"n": row["n"], "diverged": row["n_diverged"], "missing": missing}
+            summary = {**numbers, **counts, "metric": row["metric"]}
+            self._tracker.point(run, hyperparameters.to_dict(), summary, _status(missing))
+            all_missing += missing
+        self._tracker.finish(run, published.files, _status(all_missing), all_missing)
+
+    def abandon(self, study: Study, done: Container[str], status: Status) -> None:
+        """End the studies of all data sets of ``study`` without aggregates, as they are."""
+        for dataset, replicas in study.replicas.items():
+            missing = sum(replica.id not in done for replica in replicas)
+            self._tracker.finish(self._runs[dataset], (), status, missing)
+
+
+def _status(missing: int) -> Status:
+    return "FAILED" if missing else "FINISHED"
+
+
+def _read(path: Path) -> dict[str, Any]:
+    return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
 def _note(study: Study) -> str:

@@ -16,6 +16,7 @@ from typing import Any, Literal, Protocol
 
 from adaptbin.errors import ConfigError
 from sweeps.service import projection
+from sweeps.service.reconcile import OUTPUT_TAG
 
 Status = Literal["FINISHED", "FAILED", "KILLED"]
 Number = tuple[str, int, float, int]
@@ -88,10 +89,17 @@ class RunTree:
     """All runs of one study; opening it makes or finds the study's own run and marks it as running."""
 
     def __init__(
-        self, client: Client, study: StudyRun, artifacts: str | None, name: str, settings: Mapping[str, Any]
+        self,
+        client: Client,
+        study: StudyRun,
+        artifacts: str | None,
+        name: str,
+        settings: Mapping[str, Any],
+        output: str,
     ) -> None:
         self._client = client
         self._study = study
+        self._output = output
         self._wanted = artifacts
         self.experiment, self._artifacts = client.experiment(study.experiment, artifacts)
         self._runs: dict[str, Run] = {}
@@ -102,19 +110,25 @@ class RunTree:
         title = f"{name} {study.dataset}"
         self._root = self._ensure(f"study:{study.key}", "study", title, {}, projection.flat_params(settings))
         self._set_running(self._root)
-        self.is_open = True
 
     def describe(self, note: str, tags: Mapping[str, Any]) -> None:
         """Set the Markdown note and the tags of the study's run."""
         note = note.strip() + _HOW_TO_READ
-        self._log(self._root, tags={key: str(value) for key, value in tags.items()} | {"mlflow.note.content": note})
+        told = {key: str(value) for key, value in tags.items()}
+        # The output folder that has it run may be another than the one that made it.
+        self._log(self._root, tags=told | {"mlflow.note.content": note, OUTPUT_TAG: self._output})
 
-    def make_points(self, points: Sequence[Mapping[str, Any]]) -> None:
-        """Make the runs of points that have none yet, so that the interface lists them in this order."""
+    def make_points(self, points: Sequence[Mapping[str, Any]], unfinished: Sequence[Mapping[str, Any]]) -> None:
+        """Make the runs of points that have none yet, so that the interface lists them in this order.
+
+        Those ``unfinished``, with replicas still to come, are marked as running, whatever they were.
+        """
         now = int(1000 * time.time())
         # It lists by time of creation, the latest first.
         for later, hyperparameters in enumerate(reversed(points)):
-            self._point(hyperparameters, now + later)
+            _, point = self._point(hyperparameters, now + later)
+            if hyperparameters in unfinished:
+                self._set_running(point)
 
     def write_replica(self, record: Mapping[str, Any]) -> None:
         """Write a record as a run below its point's, unless that very record is there."""
@@ -142,32 +156,34 @@ class RunTree:
         run.digest = digest
         self._end(run, "FINISHED" if record["status"] == "finished" else "FAILED", end)
 
-    def write_point(self, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
+    def write_point(self, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any], status: Status) -> None:
         """Write a point's aggregate, and end its run."""
         _, point = self._point(hyperparameters)
         self._log_changed(point, summary)
         self._log(point, tags={f"adaptbin.{key}": value for key, value in summary.items() if isinstance(value, str)})
-        if point.status != "FINISHED":
-            self._end(point, "FINISHED")
+        if point.status != status:
+            self._end(point, status)
 
-    def finish(self, artifacts: Iterable[Path], status: Status) -> None:
+    def finish(self, artifacts: Iterable[Path], status: Status, missing: int | None = None) -> None:
         """Count, end the study's run and the points still running, and upload files to the study's run.
 
+        ``missing`` is how many of the replicas asked for have no result; None where nobody counted.
         Raises ConfigError when the experiment's artifacts belong elsewhere: the folder of a store cannot be changed.
         """
-        self.is_open = False
         points, replicas = ([run for run in self._runs.values() if run.kind == kind] for kind in ("point", "replica"))
         diverged = sum(replica.status == "FAILED" for replica in replicas)
-        self._log_changed(self._root, {"points": len(points), "replicas": len(replicas), "diverged": diverged})
+        counts = {"points": len(points), "replicas": len(replicas), "diverged": diverged}
+        self._log_changed(self._root, counts if missing is None else counts | {"missing": missing})
         for point in points:
+            # Nobody gave it an aggregate: a point that the study lost on the way, or never got to.
             if point.status == "RUNNING":
-                self._end(point, status)
+                self._end(point, "KILLED" if status == "FINISHED" else status)
         self._end(self._root, status)
         for path in artifacts:
             if self._wanted not in (None, self._artifacts):
                 raise ConfigError(
                     f"experiment {self._study.experiment} keeps its artifacts in {self._artifacts}, not in "
-                    f"{self._wanted} (was the folder moved?); {path.name} was not uploaded"
+                    f"{self._wanted} (do several folders log to this database?); {path.name} was not uploaded"
                 )
             self._client.upload(self._root.id, path)
 
@@ -197,6 +213,7 @@ class RunTree:
                 "adaptbin.kind": kind,
                 "adaptbin.key": key,
                 "adaptbin.study": self._study.key,
+                OUTPUT_TAG: self._output,
                 "mlflow.source.name": Path(sys.argv[0]).name,
                 "mlflow.user": _user(),
             }

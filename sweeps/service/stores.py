@@ -14,6 +14,8 @@ from adaptbin.errors import ConfigError
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")
 """Databases MLflow can keep runs in."""
 
+_SERVERS = ("http://", "https://")
+
 
 @dataclass(frozen=True)
 class Store:
@@ -24,8 +26,17 @@ class Store:
     """Absolute folder of the artifacts; None leaves the choice to a tracking server."""
     ui_command: str
     """Complete shell command that shows the runs, from any folder."""
+    output: Path
+    """Absolute output folder of the sweep."""
+    is_own: bool = True
+    """Whether the store was made for this output folder, rather than named by a tracking URI and perhaps shared."""
     problem: str | None = None
     """Why nothing can be logged here; the tracker reports it and does nothing else."""
+
+    @property
+    def is_server(self) -> bool:
+        """Whether it is a tracking server, which keeps database and artifacts to itself."""
+        return self.tracking_uri.startswith(_SERVERS)
 
     @property
     def database(self) -> Path | None:
@@ -47,19 +58,22 @@ def resolve_store(output: Path, root: Path, tracking_uri: str | None = None) -> 
     output, root = output.resolve(), root.resolve()
     artifacts = str(output / "artifacts")
     if tracking_uri is not None:
-        if tracking_uri.startswith(("http://", "https://")):
+        if tracking_uri.startswith(_SERVERS):
             page = shlex.quote(without_password(tracking_uri))
-            return Store(tracking_uri, None, f"{shlex.quote(sys.executable)} -m webbrowser {page}")
+            browse = f"{shlex.quote(sys.executable)} -m webbrowser {page}"
+            return Store(tracking_uri, None, browse, output, is_own=False)
         scheme = urlsplit(tracking_uri).scheme.split("+")[0]
         if scheme not in DATABASES:
             kinds = ", ".join(f"{name}://" for name in ("http", "https", *DATABASES))
             raise ConfigError(f"tracking-uri must begin with one of {kinds}, got {without_password(tracking_uri)!r}")
         path = sqlite_path(tracking_uri)
         uri = tracking_uri if path is None else _sqlite_uri(path)
-        return Store(uri, artifacts, _ui_command(uri))
+        return Store(uri, artifacts, _ui_command(uri), output, is_own=False)
     is_default = output == root / "mlruns"
     uri = _sqlite_uri((root if is_default else output) / "mlflow.db")
-    return Store(uri, artifacts, _ui_command(uri), problem=_old_file_store(output, root) if is_default else None)
+    return Store(
+        uri, artifacts, _ui_command(uri), output, problem=_old_file_store(output, root) if is_default else None
+    )
 
 
 def sqlite_path(uri: str) -> Path | None:

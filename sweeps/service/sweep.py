@@ -128,6 +128,7 @@ class Sweep:
                 signum = self._run_packs(plan, tables, runs)
                 reading = self._read()
                 if signum is not None:
+                    runs.abandon(self._study, reading.records, "KILLED")
                     _complain(
                         f"interrupted: {len(reading.records)} of {len(self._study.all_replicas)} replicas are "
                         "finished; the same command continues from there"
@@ -190,6 +191,8 @@ class Sweep:
         names = [
             name for name in self._study.datasets if any(r.id in reading.records for r in self._study.replicas[name])
         ]
+        for name in set(self._study.datasets) - set(names):
+            runs.abandon(self._study.only(name), reading.records, "FAILED")
         console = Console(highlight=False, width=None if sys.stdout.isatty() else TABLE_WIDTH)
         for name in names:
             published = self._publish_one(self._study.only(name), reading, trained)
@@ -241,10 +244,10 @@ class Sweep:
     @contextmanager
     def _tracking(self, reading: Reading) -> Iterator[StudyRuns]:
         from sweeps.service.publish import StudyRuns
-        from sweeps.service.tracking import Tracker
+        from sweeps.service.tracker import Tracker
 
         with Tracker(self._mlflow, on_problem=_complain) as tracker:
-            runs = StudyRuns(tracker, self._study)
+            runs = StudyRuns(tracker, self._study, self._store, reading.records)
             runs.replicas(reading.records.values())
             yield runs
 

@@ -1,6 +1,5 @@
-"""Result records as MLflow runs, written beside the sweep.  The only importer of mlflow.
+"""The door to MLflow: a connection to a store, and what a tree of runs asks of it.  The only importer of mlflow.
 
-A projection, not a store: the results files stay the truth, and projecting them again changes nothing.
 Leans on MLflow 3.17: a batch holds at most 1000 metrics, 100 parameters and 100 tags, and 1000 of all together; texts
 have greatest lengths; a page of a search holds 1000 runs; parameters cannot be changed; metrics are only appended, and
 of those with the highest step the newest is shown.
@@ -11,20 +10,16 @@ from __future__ import annotations
 import logging
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, nullcontext
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any, Self
-from urllib.parse import quote, urlsplit
+from typing import Any
+from urllib.parse import urlsplit
 
 from adaptbin.errors import ConfigError
-from sweeps.service import projection
-from sweeps.service.runs import Number, Run, RunTree, Status, StudyRun
-from sweeps.service.stores import Store, resolve_store
-from sweeps.service.writer import BackgroundWriter
-
-__all__ = ["Store", "StudyRun", "Tracker", "resolve_store"]
+from sweeps.service.reconcile import kill_left_running, move_artifacts
+from sweeps.service.runs import Number, Run
+from sweeps.service.stores import Store, without_password
 
 _ENTITIES_PER_BATCH = 1000
 _METRICS_PER_BATCH = 1000
@@ -36,161 +31,84 @@ _NAME_LENGTH = 250
 _PARAM_LENGTH = 6000
 _TAG_LENGTH = 8000
 
-# Read by mlflow at every call.  One retry and ten seconds: a server that is away must not hold up the end of a sweep.
+# Read by mlflow and libpq at every call.  Ten seconds: a server that is away must not hold up the end of a sweep.
 _ENVIRONMENT = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
-    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",
+    "PGCONNECT_TIMEOUT": "10",
 }
+# Whatever the user set: a request whose answer was lost and that is blindly sent again makes a second run.
+_ENFORCED = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0"}
 _CHATTY_LOGGERS = ("mlflow", "alembic", "sqlalchemy", "urllib3")
 
-# Left alone, the interface opens on its pages for chat bots, and lists the newest hundred runs, all replicas.  This
-# opens it on the study and its points; clearing the search shows the rest.
-_VIEW = f"workflowType=machine_learning&searchFilter={quote('tags.`adaptbin.kind` != ' + repr('replica'))}"
+_REFUSALS = {"INVALID_PARAMETER_VALUE", "BAD_REQUEST"}
+"""Codes of MLflow's errors that the request itself is to blame for."""
 
 
-class Tracker:
-    """Context manager that projects records into MLflow from one writer thread, and never raises into training.
+@contextmanager
+def environment() -> Iterator[None]:
+    """Set what mlflow reads from the environment, and put it back; to be entered by the thread that starts others."""
+    before = {key: os.environ.get(key) for key in (*_ENVIRONMENT, *_ENFORCED)}
+    for key, value in _ENVIRONMENT.items():
+        os.environ.setdefault(key, value)
+    os.environ.update(_ENFORCED)
+    try:
+        yield
+    finally:
+        for key, old in before.items():
+            if old is None:
+                os.environ.pop(key, None)
+            else:
+                os.environ[key] = old
 
-    Calls queue and return at once.  The first thing that goes wrong is reported through ``on_problem``, once, from the
-    writer thread; the next ``--rebuild`` repairs what is missing.  MLflow's own globals (active run, tracking URI) are
-    never touched, and the environment is as before on exit.
+
+@contextmanager
+def connected(store: Store, tell: Callable[[str], None]) -> Iterator[_MlflowClient]:
+    """Make the store if need be and connect.  MLflow's loggers are silent meanwhile: what matters is raised or told.
+
+    Raises ConfigError where nothing can be logged at all, and whatever mlflow, SQLAlchemy or a driver raise.
     """
+    if store.problem is not None:
+        raise ConfigError(store.problem)
+    from mlflow import MlflowClient
 
-    def __init__(self, store: Store, *, on_problem: Callable[[str], None], patience_seconds: float = 60.0) -> None:
-        self._store = store
-        self._on_problem = on_problem
-        self._patience_seconds = patience_seconds
-        self._reported = False
-        self._environment: dict[str, str | None] = {}
-        self._client: _MlflowClient
-        self._trees: dict[StudyRun, RunTree] = {}
-        self._writer = BackgroundWriter(self._connected(), self._report, name="mlflow-writer")
+    loggers = [logging.getLogger(name) for name in _CHATTY_LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL + 1)
+    try:
+        if store.is_server:
+            yield _MlflowClient(MlflowClient(store.tracking_uri))
+        else:
+            with _database(store, tell):
+                yield _MlflowClient(MlflowClient(store.tracking_uri))
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
-    def __enter__(self) -> Self:
-        # Set and restored in the caller's thread: a change from the writer could meet a copy being made of it.
-        self._environment = {key: os.environ.get(key) for key in _ENVIRONMENT}
-        for key, value in _ENVIRONMENT.items():
-            os.environ.setdefault(key, value)
-        self._writer.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        """End unfinished studies as killed, write what is queued, and stop.
+def is_refusal(error: Exception) -> bool:
+    """Whether an error of a write is the write's own fault, and no matter of the store being away."""
+    own = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError)
+    return isinstance(error, own) or getattr(error, "error_code", None) in _REFUSALS
 
-        Gives up when nothing gets written for ``patience_seconds``.
-        """
-        try:
-            self._writer.put(self._kill_unfinished)
-            if not self._writer.close(self._patience_seconds):
-                self._report(TimeoutError(f"stopped waiting: nothing was written for {self._patience_seconds:g} s"))
-        finally:
-            for key, value in self._environment.items():
-                if value is None:
-                    os.environ.pop(key, None)
-                else:
-                    os.environ[key] = value
 
-    def study(
-        self,
-        name: str,
-        identity: Mapping[str, Any],
-        default: Mapping[str, Any],
-        *,
-        points: Sequence[Mapping[str, Any]],
-        note: str,
-        tags: Mapping[str, Any] | None = None,
-    ) -> StudyRun:
-        """Open or continue a study of one data set, and mark its run as running.
-
-        Args:
-            name: What kind of study, as "sensitivity"; the run is called "sensitivity eol".
-            identity: ``Replica.identity()`` of any replica of the study.  All of it but seed and hyperparameters
-                decides, with ``name`` and ``default``, which tree this is: more seeds or panels join the same one.
-            default: Hyperparameters of the default point.
-            points: Hyperparameters of the points to come, in the order to list them in.
-            note: Markdown shown on the run's page; replaced each time.
-            tags: What may differ from one invocation to the next (seeds, panels); replaced each time.
-        """
-        settings = projection.study_settings(identity, default)
-        key = projection.content_hash([name, settings])
-        study = StudyRun(identity["dataset"], key, tuple(sorted(default.items())))
-        self._writer.put(partial(self._open_study, study, name, settings, list(points), note, dict(tags or {})))
-        return study
-
-    def page(self, study: StudyRun) -> str | None:
-        """What to append to the interface's address to see the study's runs; None until they are there."""
-        tree = self._trees.get(study)
-        return None if tree is None else f"/#/experiments/{tree.experiment}/runs?{_VIEW}"
-
-    def replica(self, study: StudyRun, record: Mapping[str, Any]) -> None:
-        """Write one result record as a run below its point's.
-
-        The record is read later, in another thread: it must not be changed any more.
-        """
-        self._writer.put(lambda: self._trees[study].write_replica(record))
-
-    def point(self, study: StudyRun, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any]) -> None:
-        """Write the aggregate of one point, and mark its run as finished.
-
-        ``summary``: numbers become metrics (test_mean, test_sd, test_low, test_high, val_mean, n, diverged; what is not
-        finite is left out), texts become tags (``metric``: which score it is).
-        """
-        hyperparameters, summary = dict(hyperparameters), dict(summary)
-        self._writer.put(lambda: self._trees[study].write_point(hyperparameters, summary))
-
-    def finish(self, study: StudyRun, artifacts: Iterable[Path], status: Status = "FINISHED") -> None:
-        """Upload files to the study's run (same names are overwritten); end it and the points still running."""
-        files = tuple(artifacts)
-        self._writer.put(lambda: self._trees[study].finish(files, status))
-
-    # ---------------------------------------------------------------- from here on: the writer thread
-
-    def _open_study(
-        self,
-        study: StudyRun,
-        name: str,
-        settings: Mapping[str, Any],
-        points: Sequence[Mapping[str, Any]],
-        note: str,
-        tags: Mapping[str, Any],
-    ) -> None:
-        root = self._store.artifact_root
-        artifacts = None if root is None else f"{root}/{study.dataset}"
-        tree = self._trees[study] = RunTree(self._client, study, artifacts, name, settings)
-        tree.describe(note, tags)
-        tree.make_points(points)
-
-    def _kill_unfinished(self) -> None:
-        for tree in self._trees.values():
-            if tree.is_open:
-                tree.finish((), "KILLED")
-
-    @contextmanager
-    def _connected(self) -> Iterator[None]:
-        """Make the store if need be and connect.  MLflow's loggers are silent meanwhile: what matters is reported."""
-        if self._store.problem is not None:
-            raise ConfigError(self._store.problem)
-        from mlflow import MlflowClient
-
-        loggers = [logging.getLogger(name) for name in _CHATTY_LOGGERS]
-        levels = [logger.level for logger in loggers]
-        for logger in loggers:
-            logger.setLevel(logging.CRITICAL + 1)
-        try:
-            database = self._store.database
-            with nullcontext() if database is None else _quick_sqlite(self._store, database):
-                self._client = _MlflowClient(MlflowClient(self._store.tracking_uri))
-                yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
-
-    def _report(self, error: Exception) -> None:
-        if not self._reported:
-            self._reported = True
-            self._on_problem(_message(self._store, error))
+def reason(store: Store, error: Exception) -> str:
+    """What went wrong, in one line and without the password of a server; for an old schema what to do about it."""
+    if isinstance(error, ConfigError):
+        return str(error)
+    if "out-of-date database schema" in str(error):
+        return (
+            "the database was made by another version of MLflow; make a copy of it, then run "
+            f"`mlflow db upgrade {without_password(store.tracking_uri)}`"
+        )
+    # SQLAlchemy begins with where in its work an error came up.
+    lines = [line for line in str(error).strip().splitlines() if not line.startswith("(raised as a result of")]
+    first_line = (lines or [""])[0]
+    text = f"{type(error).__name__}: {first_line[:300].rstrip('. ')}"
+    password = urlsplit(store.tracking_uri).password
+    return text.replace(password, "***") if password else text
 
 
 class _MlflowClient:
@@ -263,47 +181,54 @@ class _MlflowClient:
     def upload(self, run: str, path: Path) -> None:
         self._client.log_artifact(run, str(path))
 
+    def kill_left_running(self, output: str, *, is_own: bool) -> int:
+        """See :func:`sweeps.service.reconcile.kill_left_running`."""
+        return kill_left_running(self._client, output, is_own=is_own)
+
 
 @contextmanager
-def _quick_sqlite(store: Store, database: Path) -> Iterator[None]:
-    """Make a SQLite store, and let it write ahead: less waiting for the disk, and pages being read block nothing.
-
-    ``synchronous=NORMAL`` may lose the last runs on a power cut, never the database; a rebuild brings them back.
-    """
+def _database(store: Store, tell: Callable[[str], None]) -> Iterator[None]:
+    """Make a database ready for the client, which takes the engine from MLflow's own table of them."""
+    import sqlalchemy
     from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
     from sqlalchemy import event
 
-    database.parent.mkdir(parents=True, exist_ok=True)
-    with closing(sqlite3.connect(database, timeout=20.0)) as connection:
-        (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+    path = store.database
+    relaxed = path is not None and _prepare_sqlite(store, path, tell)
+    if path is None:
+        # Asked once and at once: MLflow itself would ask for two minutes.
+        probe = sqlalchemy.create_engine(store.tracking_uri)
+        with closing(probe.connect()):
+            pass
+        probe.dispose()
     # Made here and not by the client, which would put the default experiment's artifacts into the working directory.
-    # The client takes the engine from MLflow's own table of them, with what is set on it.
     engine = SqlAlchemyStore(store.tracking_uri, store.artifact_root).engine  # type: ignore[no-untyped-call]
     engine.dispose()
-    if mode == "wal":
+    if relaxed:
         event.listen(engine, "connect", _relax)
     try:
         yield
     finally:
-        if mode == "wal":
+        if relaxed:
             event.remove(engine, "connect", _relax)
         engine.dispose()
 
 
+def _prepare_sqlite(store: Store, path: Path, tell: Callable[[str], None]) -> bool:
+    """Let a SQLite file write ahead, if it can: less waiting for the disk, and pages being read block nothing.
+
+    ``synchronous=NORMAL`` may lose the last runs on a power cut, never the database; a rebuild brings them back.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with closing(sqlite3.connect(path, timeout=20.0)) as connection:
+        (mode,) = connection.execute("PRAGMA journal_mode=WAL").fetchone()
+        if store.is_own and store.artifact_root is not None:
+            for name, old in move_artifacts(connection, store.artifact_root):
+                tell(
+                    f"the folder was moved: artifacts of {name} are now looked for in {store.artifact_root}, not {old}"
+                )
+    return bool(mode == "wal")
+
+
 def _relax(connection: Any, _: object) -> None:
     connection.execute("PRAGMA synchronous=NORMAL")
-
-
-def _message(store: Store, error: Exception) -> str:
-    """What went wrong, where, what it means, what to do; without the password of a server."""
-    if isinstance(error, ConfigError):
-        reason = str(error)
-    else:
-        first_line = (str(error).strip().splitlines() or [""])[0]
-        reason = f"{type(error).__name__}: {first_line[:300].rstrip('. ')}"
-    password = urlsplit(store.tracking_uri).password
-    text = (
-        f"MLflow at {store.tracking_uri}: {reason}. Training and results files are not affected; "
-        "run again with --rebuild to bring MLflow up to date"
-    )
-    return text.replace(password, "***") if password else text

@@ -2,23 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import shlex
-import shutil
-import signal
-import socket
-import sqlite3
-import subprocess
 import sys
 import threading
-import time
 import urllib.request
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
@@ -27,97 +18,22 @@ from mlflow.entities import ViewType
 
 from sweeps.service import tracking
 from sweeps.service.projection import CURVE_POINTS, flat_params
-from sweeps.service.stores import Store, resolve_store
-from sweeps.service.tracking import Tracker
+from sweeps.service.runs import RunTree
+from sweeps.service.stores import resolve_store
+from sweeps.service.tracker import Tracker
 from tests.service.records import DEFAULT, PATIENCE, TAU, make_record
-
-# MLflow 3.17 on SQLAlchemy 2.1, on import.
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning")
-
-POINTS = (DEFAULT, TAU, PATIENCE)
-SUMMARY = {"metric": "qwk", "test_mean": 0.9, "test_sd": float("nan"), "n": 2, "diverged": 0}
-
-
-def records(seeds: int = 2) -> list[dict[str, Any]]:
-    return [make_record(point, seed) for seed in range(seeds) for point in POINTS]
-
-
-def project(store: Store, found: list[dict[str, Any]], artifacts: tuple[Path, ...] = (), **options: Any) -> list[str]:
-    """Project as a sweep does; the problems that were reported."""
-    problems: list[str] = []
-    with Tracker(store, on_problem=problems.append, **options) as tracker:
-        study = begin(tracker, found)
-        for record in found:
-            tracker.replica(study, record)
-        for point in POINTS:
-            tracker.point(study, point.to_dict(), SUMMARY)
-        tracker.finish(study, artifacts)
-    return problems
-
-
-def begin(tracker: Tracker, found: list[dict[str, Any]]) -> tracking.StudyRun:
-    return tracker.study(
-        "sensitivity",
-        found[0]["identity"],
-        DEFAULT.to_dict(),
-        points=[point.to_dict() for point in POINTS],
-        note="**Three points** of `eol`.",
-        tags={"adaptbin.seeds": len({record["identity"]["seed"] for record in found})},
-    )
-
-
-@dataclass
-class Seen:
-    """What a store shows of ``adaptbin/eol``."""
-
-    runs: dict[str, Any] = field(default_factory=dict)
-    """adaptbin.key -> mlflow run."""
-    children: dict[str, list[str]] = field(default_factory=dict)
-    """Run name -> names of the runs right below it, as listed: the latest first."""
-
-    def of_kind(self, kind: str) -> list[Any]:
-        return [run for run in self.runs.values() if run.data.tags["adaptbin.kind"] == kind]
-
-    def named(self, name: str) -> Any:
-        (run,) = (run for run in self.runs.values() if run.info.run_name == name)
-        return run
-
-
-def look(store: Store) -> Seen:
-    client = MlflowClient(store.tracking_uri)
-    experiment = client.get_experiment_by_name("adaptbin/eol")
-    listed = client.search_runs([experiment.experiment_id], max_results=1000)
-    seen = Seen({run.data.tags["adaptbin.key"]: run for run in listed})
-    assert len(seen.runs) == len(listed), "two runs with one key"
-    names = {run.info.run_id: run.info.run_name for run in listed}
-    for run in listed:
-        parent = names.get(run.data.tags.get("mlflow.parentRunId"), "")
-        seen.children.setdefault(parent, []).append(run.info.run_name)
-    return seen
-
-
-@pytest.fixture
-def new_store(tmp_path):
-    """A store that is not there yet."""
-    # The space stands for all that a shell, a URI or a database might trip over.
-    return resolve_store(tmp_path / "out put", tmp_path)
-
-
-@pytest.fixture(scope="module")
-def empty_database(tmp_path_factory):
-    """A database without a study; MLflow takes seconds to make one."""
-    made = resolve_store(tmp_path_factory.mktemp("empty"), tmp_path_factory.getbasetemp())
-    with Tracker(made, on_problem=pytest.fail):
-        pass
-    return made.database
-
-
-@pytest.fixture
-def store(new_store, empty_database):
-    """An empty store."""
-    new_store.database.parent.mkdir()
-    shutil.copy(empty_database, new_store.database)
-    return new_store
+from tests.service.tracked import (
+    SUMMARY,
+    answers,
+    ask,
+    begin,
+    count_rows,
+    interface,
+    look,
+    project,
+    records,
+    wait_for,
+)
 
 
 def test_a_study_is_a_tree_of_points_and_replicas(store, tmp_path):
@@ -205,13 +121,6 @@ def test_projecting_again_changes_nothing(store):
     assert {run.info.status for run in after.runs.values()} == {"FINISHED"}
 
 
-def count_rows(store: Store) -> tuple[int, ...]:
-    with closing(sqlite3.connect(store.database)) as connection:
-        return tuple(
-            connection.execute(f"SELECT COUNT(*) FROM {table}").fetchone()[0] for table in ("metrics", "params", "runs")
-        )
-
-
 def test_more_seeds_join_the_same_tree_and_new_scores_replace_the_old(store, monkeypatch):
     monkeypatch.setattr(tracking, "_RUNS_PER_PAGE", 3)  # ten runs: found only by paging
     assert project(store, records(seeds=2)) == []
@@ -256,7 +165,7 @@ def test_an_interrupted_study_is_killed_and_goes_on_next_time(store):
     found = records()
     with pytest.raises(KeyboardInterrupt), Tracker(store, on_problem=pytest.fail) as tracker:
         study = begin(tracker, found)
-        tracker.replica(study, found[0])
+        tracker.replica(study, partial(dict, found[0]))
         raise KeyboardInterrupt
     seen = look(store)
     assert {run.info.run_name: run.info.status for run in seen.runs.values()} == {
@@ -274,7 +183,7 @@ def test_the_study_is_running_while_the_sweep_goes(store):
     found = records()
     with Tracker(store, on_problem=pytest.fail) as tracker:
         study = begin(tracker, found)
-        tracker.replica(study, found[0])
+        tracker.replica(study, partial(dict, found[0]))
         wait_for(lambda: tracker.page(study) is not None and len(look(store).of_kind("replica")) == 1)
         seen = look(store)
         assert {run.info.status for run in (*seen.of_kind("study"), *seen.of_kind("point"))} == {"RUNNING"}
@@ -286,13 +195,6 @@ def test_the_study_is_running_while_the_sweep_goes(store):
         shown = MlflowClient(store.tracking_uri).search_runs([experiment], wanted)
         assert sorted(run.data.tags["adaptbin.kind"] for run in shown) == ["point"] * 3 + ["study"]
         tracker.finish(study, ())
-
-
-def wait_for(ready, seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not ready():
-        assert time.monotonic() < deadline, "waited too long"
-        time.sleep(0.05)
 
 
 def test_what_was_deleted_by_hand_comes_back_in_its_place(store):
@@ -328,18 +230,43 @@ def test_artifacts_are_overwritten(store, tmp_path):
     assert uploaded.read_text() == "second"
 
 
-def test_a_moved_store_says_so_and_leaves_the_old_place_alone(tmp_path):
+def test_a_moved_folder_keeps_its_runs_and_their_files(tmp_path):
+    """A moved results folder: MLflow keeps absolute paths of artifacts."""
+    figure = tmp_path / "figure.txt"
+    figure.write_text("first")
     first = resolve_store(tmp_path / "old", tmp_path)
     assert project(first, records()) == []
+    before = look(first)
+    # Not uploaded by the client, which remembers the place for as long as the process lives.
+    artifacts = Path(before.named("sensitivity eol").info.artifact_uri)
+    artifacts.mkdir(parents=True)
+    (artifacts / "figure.txt").write_text("first")
     Path(tmp_path / "old").rename(tmp_path / "new")
+    moved = resolve_store(tmp_path / "new", tmp_path)
+    (told,) = project(moved, records())
+    assert f"the folder was moved: artifacts of adaptbin/eol are now looked for in {tmp_path}/new/artifacts" in told
+    after = look(moved)
+    assert {run.info.run_id for run in after.runs.values()} == {run.info.run_id for run in before.runs.values()}
+    study = after.named("sensitivity eol")
+    assert study.info.artifact_uri == f"{tmp_path}/new/artifacts/eol/{study.info.run_id}/artifacts"
+    (listed,) = MlflowClient(moved.tracking_uri).list_artifacts(study.info.run_id)
+    assert listed.path == "figure.txt"
+    figure.write_text("second")
+    assert project(moved, records(), (figure,)) == []
+    (uploaded,) = (tmp_path / "new").rglob("figure.txt")
+    assert uploaded.read_text() == "second"
+    assert not (tmp_path / "old").exists()
+
+
+def test_folders_that_share_a_database_do_not_write_into_each_other(tmp_path, store):
     figure = tmp_path / "figure.txt"
     figure.touch()
-    moved = resolve_store(tmp_path / "new", tmp_path)
-    (problem,) = project(moved, records(), (figure,))
-    assert f"keeps its artifacts in {tmp_path}/old/artifacts/eol" in problem
-    assert "was the folder moved?" in problem
-    assert not (tmp_path / "old").exists()
-    assert look(moved).named("sensitivity eol").info.status == "FINISHED"
+    assert project(resolve_store(tmp_path / "first", tmp_path, store.tracking_uri), records(), (figure,)) == []
+    second = resolve_store(tmp_path / "second", tmp_path, store.tracking_uri)
+    told, missing = project(second, records(), (figure,))
+    assert f"keeps its artifacts in {tmp_path}/first/artifacts/eol" in told
+    assert "not written: 1 of 1 summaries" in missing
+    assert look(second).named("sensitivity eol").info.status == "FINISHED"
 
 
 def test_the_database_writes_ahead_and_is_let_go(store):
@@ -360,7 +287,7 @@ def test_the_database_writes_ahead_and_is_let_go(store):
         tracker.finish(study, ())
     assert modes == [("wal", 1)]
     # The last connection that closes folds the write-ahead log back into the database.
-    assert sorted(path.name for path in store.database.parent.iterdir()) == ["mlflow.db"]
+    assert sorted(path.name for path in store.database.parent.iterdir()) == [".output-id", "mlflow.db"]
 
 
 def test_nothing_global_is_left_behind(new_store, monkeypatch, capfd):
@@ -378,43 +305,16 @@ def test_nothing_global_is_left_behind(new_store, monkeypatch, capfd):
     assert capfd.readouterr() == ("", "")
 
 
-def test_a_server_that_is_away_is_reported_once_and_stops_nothing(tmp_path, monkeypatch):
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    with socket.socket() as taken:  # bound but not listening: a port where nobody answers
-        taken.bind(("127.0.0.1", 0))
-        uri = f"http://me:secret@127.0.0.1:{taken.getsockname()[1]}"
-        began = time.monotonic()
-        (problem,) = project(resolve_store(tmp_path, tmp_path, uri), records())
-    assert time.monotonic() - began < 30
-    assert "Training and results files are not affected; run again with --rebuild" in problem
-    assert "secret" not in problem
-
-
-def test_a_store_that_cannot_be_made_is_reported_once(tmp_path):
-    (tmp_path / "file").touch()
-    (problem,) = project(resolve_store(tmp_path / "file", tmp_path), records())
-    assert problem.startswith(f"MLflow at sqlite:///{tmp_path}/file/mlflow.db: ")
-    (problem,) = project(resolve_store(tmp_path, tmp_path, "mssql://127.0.0.1/runs"), records())
-    assert "mssql://127.0.0.1/runs" in problem
-
-
-def test_an_old_file_store_is_explained_and_left_alone(tmp_path):
-    meta = tmp_path / "mlruns" / "0" / "meta.yaml"
-    meta.parent.mkdir(parents=True)
-    meta.touch()
-    (problem,) = project(resolve_store(tmp_path / "mlruns", tmp_path), records())
-    assert "belongs to an old MLflow file store" in problem
-    assert "run again with --rebuild" in problem
-    assert not (tmp_path / "mlflow.db").exists()
-
-
 def test_a_writer_that_is_too_slow_is_left_behind(store, monkeypatch):
     release, problems = threading.Event(), []
-    monkeypatch.setattr(tracking.RunTree, "write_replica", lambda *_: release.wait(60.0))
+    monkeypatch.setattr(RunTree, "write_replica", lambda *_: release.wait(60.0))
     with Tracker(store, on_problem=problems.append, patience_seconds=0.1) as tracker:
-        tracker.replica(begin(tracker, records()), records()[0])
+        study = begin(tracker, records())
+        wait_for(lambda: tracker.page(study))
+        tracker.replica(study, partial(dict, records()[0]))
     assert not release.is_set()
-    assert ["stopped waiting: nothing was written for 0.1 s" in problem for problem in problems] == [True]
+    (problem,) = problems
+    assert "stopped waiting: nothing was written for 0.1 s; not written: 1 of 1 replicas; the results" in problem
     release.set()
     assert tracker._writer.close(60.0)
 
@@ -448,42 +348,3 @@ def check_shown(address: str) -> None:
     url = f"{address}/get-artifact?path=figure.txt&run_uuid={study['info']['run_id']}"
     with urllib.request.urlopen(url, timeout=30) as answer:
         assert answer.read() == b"as drawn"
-
-
-@contextmanager
-def interface(command: list[str], folder: Path):
-    """Address where an MLflow interface, run in ``folder``, will answer as long as the context is open."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    server = subprocess.Popen(
-        [*command, "--host", "127.0.0.1", "--port", str(port), "--workers", "1"],
-        cwd=folder,
-        env=os.environ
-        | {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "PATH": path},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        os.killpg(server.pid, signal.SIGTERM)
-        server.wait(30)
-
-
-def answers(url: str) -> bool:
-    try:
-        with urllib.request.urlopen(url, timeout=5):
-            return True
-    except OSError:
-        return False
-
-
-def ask(url: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
-    data = None if body is None else json.dumps(body).encode()
-    with urllib.request.urlopen(
-        urllib.request.Request(url, data, {"Content-Type": "application/json"}), timeout=30
-    ) as answer:
-        return json.loads(answer.read())
