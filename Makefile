@@ -15,10 +15,10 @@ NATIVE := $(wildcard adaptbin/native/source/*)
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help sensitivity test bench lint format clean
+.PHONY: help sensitivity test bench image-check lint format clean
 
 help: ## show the targets
-	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
 
 $(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
@@ -47,6 +47,9 @@ test: lint ## everything CI runs (ADAPTBIN_DATA=folder: tests on the real files,
 
 bench: $(VENV)/.dev ## time stacked replicas against a plain loop on one core (13 minutes); adds to tests/benchmarks/RESULTS.md
 	$(BIN)/python -m tests.benchmarks.bench --write $(OPTIONS)
+
+image-check: $(VENV)/.dev ## build the image with buildah, run the sweep and the compose services in it (root; 5 to 12 minutes)
+	$(BIN)/python docker/check.py $(OPTIONS)
 
 format: $(VENV)/.dev ## let ruff format and fix
 	$(BIN)/ruff format .

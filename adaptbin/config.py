@@ -9,6 +9,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache, cached_property
 from typing import Any, Literal, Self, get_args, get_type_hints
 
 from adaptbin.errors import ConfigError, nearest
@@ -42,12 +43,21 @@ def _whole(value: Any, least: int) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
+@cache
+def _hints_of(kind: type) -> dict[str, Any]:
+    """Type hints of a class, which take longer to resolve than all checks that use them."""
+    return get_type_hints(kind)
+
+
 class _Config:
     """Base of the frozen settings: literal fields are checked, unknown keys refused, plain dictionaries returned."""
 
+    def _hints(self) -> dict[str, Any]:
+        return _hints_of(type(self))  # type: ignore[arg-type]
+
     def _normalise(self) -> None:
         """Make 5 and 5.0 (and 0.0 and -0.0), which are the same setting, have the same identity."""
-        for name, hint in get_type_hints(type(self)).items():
+        for name, hint in self._hints().items():
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | float):
                 continue
@@ -57,7 +67,7 @@ class _Config:
                 object.__setattr__(self, name, int(value))
 
     def _check_choices(self) -> None:
-        for name, hint in get_type_hints(type(self)).items():
+        for name, hint in self._hints().items():
             choices = get_args(hint)
             if choices and all(isinstance(c, str) for c in choices) and getattr(self, name) not in choices:
                 got = getattr(self, name)
@@ -265,11 +275,10 @@ class Replica:
             "seeds_vary": self.seeds_vary,
         }
 
-    @property
+    @cached_property
     def id(self) -> str:
-        """First 24 hex digits of the SHA-256 of the canonical JSON of :meth:`identity`."""
-        text = json.dumps(self.identity(), sort_keys=True, separators=(",", ":"), allow_nan=False)
-        return hashlib.sha256(text.encode()).hexdigest()[:24]
+        """Names this replica everywhere; see :func:`id_of`."""
+        return id_of(self.identity())
 
     @classmethod
     def from_identity(cls, values: Mapping[str, Any]) -> Replica:
@@ -289,3 +298,9 @@ class Replica:
             if key not in known:
                 raise ConfigError(f"unknown key {key!r} for Replica{nearest(key, known)} (known: {', '.join(known)})")
         return cls(**{k: parts[k].from_dict(v) if k in parts else v for k, v in values.items()})  # type: ignore[attr-defined]
+
+
+def id_of(identity: Mapping[str, Any]) -> str:
+    """First 24 hex digits of the SHA-256 of the canonical JSON of :meth:`Replica.identity`."""
+    text = json.dumps(identity, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:24]

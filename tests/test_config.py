@@ -104,7 +104,7 @@ def test_the_id_changes_with_the_method_version(monkeypatch: pytest.MonkeyPatch)
     before = make()
     old_id, old_identity = before.id, before.identity()
     monkeypatch.setattr(config, "METHOD_VERSION", config.METHOD_VERSION + 1)
-    assert before.id != old_id
+    assert make().id != old_id
     with pytest.raises(ConfigError, match=rf"method_version must be {config.METHOD_VERSION}, got "):
         Replica.from_identity(old_identity)
 

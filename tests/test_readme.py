@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 
 from sweeps import sensitivity
+from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
 from tests.benchmarks import gpu, released_scores
+from tests.service.steered import Sweeping
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -52,7 +54,14 @@ def test_the_environment_that_is_activated_is_the_one_make_makes() -> None:
 
 
 def test_every_command_is_of_a_kind_that_is_run_here() -> None:
-    kinds = ("make ", ". ", "python sweeps/", "python -m tests.benchmarks.gpu", "python -m tests.benchmarks.released")
+    kinds = (
+        "make ",
+        ". ",
+        "python sweeps/",
+        "python -m tests.benchmarks.gpu",
+        "python -m tests.benchmarks.released",
+        "python -m sweeps.service.control",
+    )
     assert [command for command in COMMANDS if not command.startswith(kinds)] == []
 
 
@@ -74,6 +83,16 @@ def test_sweep_command(command: str, data_dir: Path, tmp_path: Path, capsys: pyt
         assert (tmp_path / "sensitivity" / "eol" / name).stat().st_size > 0, name
     assert len(list((tmp_path / "results" / "eol").glob("*.json"))) == 42
     assert "mlflow ui" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python -m sweeps.service.control")])
+def test_control_command(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = shlex.split(command)[3:]
+    with Sweeping(tmp_path):
+        assert control.main([*words, "--output", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(
+        "sensitivity eol" if words == ["status"] else f"done: {words[0]} tau=0.003"
+    )
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python -m tests.benchmarks.gpu")])

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,7 +22,10 @@ import pytest
 
 from adaptbin.errors import ConfigError
 from sweeps import sensitivity
+from sweeps.service import planner
+from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
+from sweeps.service.nodes import Node
 from sweeps.service.plan import Resources
 from sweeps.service.steering import Request, ask
 from sweeps.service.sweep import Sweep
@@ -39,9 +43,8 @@ class CountingRunner(InProcessRunner):
         self.jobs: list[Job] = []
         self._workers = workers
 
-    def at_once(self, resources: Resources) -> int:
-        super().at_once(resources)
-        return self._workers
+    def nodes(self, resources: Resources) -> list[Node]:
+        return [replace(node, cores=self._workers * resources.cpus) for node in super().nodes(resources)]
 
     def run(self, job: Job, listener: Listener) -> int | None:
         self.jobs.append(job)
@@ -173,13 +176,48 @@ class TestWhatIsTrained:
         assert not (tmp_path / "out").exists()
         runner = CountingRunner(workers=2)
         assert run(words, tmp_path / "out", runner) == 0
-        assert capsys.readouterr().out.splitlines()[:3] == planned
+        # All but the line with the clock time.
+        assert capsys.readouterr().out.splitlines()[:3] == planned[:3]
         (job,) = runner.jobs
         replicas = [replica for pack in job.packs for replica in pack.replicas]
         assert f"{len(replicas)} to do" in planned[0]
         assert planned[1].startswith(f"packs: {len(job.packs)}, of ")
         assert {replica.id for replica in replicas} == results(tmp_path / "out").keys()
         assert job.tables.keys() == {pack.table_key for pack in job.packs}
+
+    def test_a_budget_leaves_seeds_out(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # A seed of five replicas takes a minute, so that three fit.
+        monkeypatch.setattr(planner, "speeds", lambda *_, **__: {"breast_cancer": Speed(0.0, 12.0, "a test of")})
+        words = f"{TINY} --seeds 5 --budget 3m30s"
+        assert run(f"{words} --plan", tmp_path / "out") == 0
+        told = "budget 3 min 30 s: 3 of 5 seeds fit; seeds 3, 4 are dropped; without --budget 5 min 12 s"
+        shown = capsys.readouterr().out.splitlines()
+        assert shown[0] == "sensitivity of breast_cancer: 5 points x 3 seeds = 15 replicas, 0 done, 15 to do"
+        assert shown[4:] == [
+            told,
+            "warning: no difference can be significant: with 3 seeds the test gives p = 0.25 at the least",
+        ]
+        assert not (tmp_path / "out").exists()
+
+        runner = CountingRunner()
+        assert run(words, tmp_path / "out", runner) == 0
+        assert runner.seeds == [[0, 1, 2]]
+        shown = capsys.readouterr()
+        assert told in shown.err and told in shown.out
+        manifest = json.loads((tmp_path / "out" / "sensitivity" / "breast_cancer" / "manifest.json").read_text())
+        assert manifest["seeds"] == [0, 1, 2]
+        assert manifest["options"]["budget"] == 210.0
+
+        # What is finished costs nothing: the same time is now enough for the rest.
+        assert run(words, tmp_path / "out", runner) == 0
+        assert runner.seeds == [[0, 1, 2], [3, 4]]
+        assert "budget 3 min 30 s: all 5 seeds fit" in capsys.readouterr().out
+
+        assert run(f"{TINY} --seeds 7-9 --budget 1m", tmp_path / "none", runner) == 2
+        assert "budget must be enough for one seed of every point, about 1 min 12 s" in capsys.readouterr().err
+        assert not (tmp_path / "none").exists()
 
     def test_several_data_sets(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         words = TINY.replace("breast_cancer", "breast_cancer diabetes")
@@ -361,7 +399,7 @@ class TestWhatIsRefused:
     def test_gpus_where_there_are_none(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("sweeps.service.local.local_gpus", lambda: (0, None))
+        monkeypatch.setattr("sweeps.service.nodes.local_gpus", lambda: (0, None))
         assert sensitivity.main([*TINY.split(), "--gpus-per-pack", "0.5", "--output", str(tmp_path / "out")]) == 2
         assert "a pack must fit on one machine, got 1 core and 0.5 GPU per pack; there: " in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
@@ -466,3 +504,15 @@ def test_ray_killed_interrupted_and_continued(tmp_path: Path, no_mlflow: None) -
 
     assert run(words, calm, InProcessRunner()) == 0
     assert comparable(results(crowd)) == comparable(results(calm))
+
+
+@pytest.mark.usefixtures("no_mlflow")
+def test_sigterm_outside_training_closes_what_is_open(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(Sweep, "_publish", lambda *arguments, **settings: os.kill(os.getpid(), signal.SIGTERM))
+    assert run(f"{TINY} --seeds 1", tmp_path) == 128 + signal.SIGTERM
+    assert "interrupted; the same command continues from what is finished" in capsys.readouterr().err
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert len(results(tmp_path)) == 5

@@ -135,9 +135,16 @@ class PackQueue:
             self._calls.post(self._listener.failed, pack, failure)
 
     def ran_out_of_memory(self, name: str, failure: Failure) -> None:
-        """The pack is too large for where it was trained: it goes on in halves."""
-        training = self._training.pop(name, None)
-        if training is not None and (pack := self._wanted(training.pack)) is not None:
+        """The pack is too large for where it was trained: it goes on in halves.
+
+        One replica alone is tried ``MAX_DEATHS`` times: it may have been others who took the memory.
+        """
+        training = self._training.get(name)
+        if training is None:
+            return
+        if len(training.pack.replicas) == 1:
+            self.died(name, failure)
+        elif (pack := self._wanted(self._training.pop(name).pack)) is not None:
             self._halve(pack, failure)
 
     def stopped(self, name: str, reason: str = "") -> None:

@@ -1,19 +1,31 @@
-"""How long a plan will take: from replicas trained before where there are some, else from the size of the models."""
+"""How long a plan will take: from replicas trained before, else from a few timed steps, else from the models' sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from statistics import median
-from typing import Any
+from datetime import datetime, timedelta
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from adaptbin import native
 from adaptbin.config import Architecture
+from sweeps.service.memory import Sizes, in_words
 from sweeps.service.plan import Pack, Plan
 from sweeps.service.progress import duration
 
+if TYPE_CHECKING:
+    from sweeps.service.timing import Timing
+
 START_SECONDS = 12.0
 """Ray and the workers' first import of torch."""
+
+SIDE_BY_SIDE = 1.07
+"""How much longer a pack takes on its core while other cores are busy: they share caches and memory (measured)."""
+
+WORTH_TIMING = 60.0
+"""A plan guessed to be shorter, in seconds, is not worth the seconds that timed steps take."""
 
 FLOPS_PER_SECOND: dict[str | None, float] = {"avx512": 1.9e11, "avx2": 1.0e11, None: 9.0e10}
 """Arithmetic of one core in small float32 products, by kernels (None: torch); on an AMD EPYC virtual machine."""
@@ -29,29 +41,95 @@ HEAD_COLUMNS = 8
 
 
 @dataclass(frozen=True)
-class Sizes:
-    """What the guess needs to know of a data set."""
+class Speed:
+    """Seconds that packs of one data set take on the cores of one pack: per model pretrained and per replica."""
 
-    train_rows: int
-    features: int
+    per_model: float
+    per_replica: float
+    basis: str
+    """In words, to be followed by the names of data sets."""
+
+
+MEASURED, TIMED, GUESSED = "finished replicas of", "timed steps of", "a guess from model sizes for"
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """Seconds until the last worker is done, and what that rests on."""
+    """What a plan takes, and what that rests on."""
 
     seconds: float
+    """Until the last worker is done."""
+    core_hours: float
+    gpu_hours: float
     basis: str
 
 
-def measured_speeds(records: Iterable[Mapping[str, Any]]) -> dict[str, float]:
-    """Data set -> seconds per replica and pretraining epoch, the median over ``records`` (probes included)."""
-    seconds: dict[str, list[float]] = {}
+def speeds(
+    plan: Plan,
+    sizes: Mapping[str, Sizes],
+    records: Iterable[Mapping[str, Any]],
+    *,
+    device: str = "cpu",
+    time_it: Callable[[Pack], Timing | None] | None = None,
+) -> dict[str, Speed]:
+    """Data set -> speed of its packs in ``plan``, on the best basis there is.
+
+    ``records``: of earlier replicas, of any study.  ``time_it`` times some steps of a pack; None where it cannot.
+    """
+    records = list(records)
+    packs: dict[str, Pack] = {}
+    for pack in plan.packs:
+        held = packs.setdefault(pack.dataset, pack)
+        packs[pack.dataset] = pack if len(pack.replicas) > len(held.replicas) else held
+    found = {
+        name: measured_speed(pack, records, device) or _guessed(plan, pack, sizes[name]) for name, pack in packs.items()
+    }
+    if time_it is None or estimate(plan, found).seconds < WORTH_TIMING:
+        return found
+    for name, pack in packs.items():
+        if found[name].basis == GUESSED and (timing := time_it(pack)) is not None:
+            more = _company(plan)
+            found[name] = Speed(timing.per_model * more, timing.per_replica * more, TIMED)
+    return found
+
+
+def measured_speed(pack: Pack, records: Iterable[Mapping[str, Any]], device: str) -> Speed | None:
+    """Speed of finished replicas that did the same work on the same kind of device, or None without any.
+
+    Of those, the ones from packs of about the same size count: a replica costs more in a small pack.
+    """
+    first = pack.replicas[0]
+    same = {name: first.identity()[name] for name in ("dataset", "architecture", "protocol", "seeds_vary")}
+    kernels = (native.instruction_set() if device == "cpu" else None) or "torch"
+    seconds: dict[int, list[float]] = {}
     for record in records:
-        identity = record["identity"]
-        per_epoch = record["runtime"]["seconds"] / identity["budget"]["epochs"]
-        seconds.setdefault(identity["dataset"], []).append(per_epoch)
-    return {dataset: median(values) for dataset, values in seconds.items()}
+        identity, runtime = record["identity"], record["runtime"]
+        ratio = first.budget.epochs / identity["budget"]["epochs"]
+        if (
+            all(identity[name] == value for name, value in same.items())
+            and 0.5 <= ratio <= 2  # bins grow in a run, so that a short one tells little of a long one
+            and runtime["device"].split(":")[0] == device
+            and runtime.get("kernels", kernels) == kernels
+        ):
+            seconds.setdefault(runtime["pack_size"], []).append(runtime["seconds"] * ratio)
+    if not seconds:
+        return None
+    nearest = min(seconds, key=lambda size: abs(size - len(pack.replicas)))
+    return Speed(0.0, fmean(seconds[nearest]), MEASURED)
+
+
+def _guessed(plan: Plan, pack: Pack, sizes: Sizes) -> Speed:
+    first = pack.replicas[0]
+    return Speed(guessed_speed(first.architecture, sizes) * first.budget.epochs * _company(plan), 0.0, GUESSED)
+
+
+def _company(plan: Plan) -> float:
+    """How much longer a pack takes in the run than by itself on a whole core or GPU."""
+    resources, at_once = plan.resources, min(plan.workers, len(plan.packs))
+    if resources.gpus:
+        # Packs that share a GPU take turns.
+        return float(min(at_once, int(1 / resources.gpus + 1e-9))) if resources.gpus < 1 else 1.0
+    return (SIDE_BY_SIDE if at_once > 1 else 1.0) / min(1.0, resources.cpus)
 
 
 def guessed_speed(architecture: Architecture, sizes: Sizes) -> float:
@@ -67,50 +145,71 @@ def guessed_speed(architecture: Architecture, sizes: Sizes) -> float:
     return 6.0 * weights * sizes.train_rows / rate + steps * (SECONDS_PER_STEP + weights * SECONDS_PER_WEIGHT)
 
 
-def estimate(plan: Plan, sizes: Mapping[str, Sizes], measured: Mapping[str, float]) -> Estimate:
+def estimate(plan: Plan, speeds: Mapping[str, Speed]) -> Estimate:
     """Give each pack of ``plan`` to the first free worker and see when the last is done."""
-    guessed = {
-        card.key: guessed_speed(card.architecture, sizes[card.key])
-        for card in plan.study.cards
-        if card.key not in measured
-    }
-    speeds = {**guessed, **measured}
     busy = [0.0] * max(1, min(plan.workers, len(plan.packs)))
+    total = 0.0
     for pack in plan.packs:
-        first_free = busy.index(min(busy))
-        busy[first_free] += _pretrainings(pack) * plan.study.budget.epochs * speeds[pack.dataset]
-    datasets = {pack.dataset for pack in plan.packs}
-    known, unknown = sorted(datasets & measured.keys()), sorted(datasets - measured.keys())
-    basis = [f"measured on finished replicas of {', '.join(known)}"] if known else []
-    basis += [f"guessed from model sizes for {', '.join(unknown)}"] if unknown else []
-    return Estimate(max(busy) + START_SECONDS if plan.packs else 0.0, "; ".join(basis))
+        speed = speeds[pack.dataset]
+        seconds = _pretrainings(pack) * speed.per_model + len(pack.replicas) * speed.per_replica
+        total += seconds
+        heapq.heapreplace(busy, busy[0] + seconds)
+    names: dict[str, list[str]] = {}
+    for name in dict.fromkeys(pack.dataset for pack in plan.packs):
+        names.setdefault(speeds[name].basis, []).append(name)
+    return Estimate(
+        seconds=max(busy) + START_SECONDS if plan.packs else 0.0,
+        core_hours=total * plan.resources.cpus / 3600,
+        gpu_hours=total * plan.resources.gpus / 3600,
+        basis="; ".join(f"{basis} {', '.join(names[basis])}" for basis in (MEASURED, TIMED, GUESSED) if basis in names),
+    )
 
 
 def _pretrainings(pack: Pack) -> int:
     return len({(replica.hyperparameters, replica.seeds.pretrain) for replica in pack.replicas})
 
 
-def describe(plan: Plan, sizes: Mapping[str, Sizes], records: Iterable[Mapping[str, Any]]) -> str:
-    """A plan in words: points x seeds, done and to do, packs, what each is given, and how long it takes.
-
-    ``records`` of earlier replicas, of any study, make the time a measured one.
-    """
+def describe(plan: Plan, guess: Estimate, now: datetime | None = None) -> str:
+    """A plan in words: points x seeds, done, failed and to do, packs, what each is given, and how long it takes."""
     study = plan.study
     points, seeds, datasets = len(study.unique_points), len(study.seeds), len(study.datasets)
     times = f" x {datasets} data sets" if datasets > 1 else ""
+    failed = f", {len(plan.failed)} failed before and left out" if plan.failed else ""
     lines = [
         f"{study.name} of {', '.join(study.datasets)}: {points} points x {seeds} seeds{times} = "
-        f"{points * seeds * datasets} replicas, {len(plan.done)} done, {len(plan.to_do)} to do"
+        f"{points * seeds * datasets} replicas, {len(plan.done)} done{failed}, {len(plan.to_do)} to do"
     ]
     if plan.packs:
         packed = sorted({len(pack.replicas) for pack in plan.packs})
         size = f"{packed[0]}" if len(packed) == 1 else f"{packed[0]} to {packed[-1]}"
-        guess = estimate(plan, sizes, measured_speeds(records))
+        resumed = f"; {plan.resumed} go on from checkpoints" if plan.resumed else ""
         lines += [
             f"packs: {len(plan.packs)}, of {size} replicas; {plan.resources} each, "
-            f"{min(plan.workers, len(plan.packs))} at once",
-            f"time: about {duration(guess.seconds)} ({guess.basis})",
+            f"{min(plan.workers, len(plan.packs))} at once{resumed}",
+            *_memory_lines(plan),
+            f"time: about {duration(guess.seconds)}, done about {_clock_time(guess.seconds, now or datetime.now())}; "
+            f"about {_hours(guess, plan)} (from {guess.basis})",
         ]
         if not plan.resources.gpus and native.instruction_set() is None:
             lines.append("no compiled kernels here, so it takes about three times as long: install with a C compiler")
     return "\n".join(lines)
+
+
+def _memory_lines(plan: Plan) -> list[str]:
+    if not plan.memory:
+        return []
+    given = "" if plan.memory_limit is None else f" of {in_words(plan.memory_limit)} that each is given"
+    lines = [f"memory: up to {in_words(plan.memory)} per pack{given}"]
+    if plan.cut_to is not None:
+        lines.append(f"memory allows packs of {plan.cut_to} models at most, so larger ones were cut")
+    return lines
+
+
+def _hours(guess: Estimate, plan: Plan) -> str:
+    hours, unit = (guess.gpu_hours, "GPU") if plan.resources.gpus else (guess.core_hours, "core")
+    return f"{hours:.2g} {unit}-hours" if hours < 10 else f"{hours:,.0f} {unit}-hours"
+
+
+def _clock_time(seconds: float, now: datetime) -> str:
+    end = now + timedelta(seconds=seconds)
+    return f"{end:%H:%M}" if end.date() == now.date() else f"{end:%H:%M on %a %d %b}"

@@ -16,6 +16,10 @@ class Interrupted(Exception):
     """Raised at a safe place after a request to stop."""
 
 
+class Terminated(KeyboardInterrupt):
+    """SIGTERM, raised where it arrives, as Ctrl-C is."""
+
+
 class Interruption:
     """Whether, and by which signal, this process was asked to stop."""
 
@@ -62,3 +66,20 @@ def noting_signals() -> Iterator[Interruption]:
         yield interruption
     finally:
         interruption.disarm()
+
+
+@contextmanager
+def raising_sigterm() -> Iterator[None]:
+    """Have SIGTERM raise :class:`Terminated`, so that what is open is closed; its default ends the process at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

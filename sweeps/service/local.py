@@ -1,15 +1,22 @@
-"""Training in this process, one pack after the other; and what this machine can hold."""
+"""Training in this process, one pack after the other."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from sweeps.service.calls import CallThread
 from sweeps.service.dispatch import PackQueue, pack_records
 from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
-from sweeps.service.manifest import available_cores, git_state
-from sweeps.service.plan import Node, Resources, require_fit
+from sweeps.service.manifest import git_state
+from sweeps.service.nodes import Node, local_nodes
+from sweeps.service.plan import Pack, Resources, require_fit
+from sweeps.service.timing import Timing, time_pack
 from sweeps.service.work import Failure, Job, Listener, Train, is_out_of_memory, threads, train_one
+
+if TYPE_CHECKING:
+    from adaptbin.data.encode import EncodedTable
 
 
 class InProcessRunner:
@@ -20,9 +27,15 @@ class InProcessRunner:
 
     def nodes(self, resources: Resources) -> list[Node]:
         """This machine, with room for one pack."""
-        (here,) = nodes = local_nodes(resources)
+        (here,) = nodes = local_nodes(with_gpus=resources.gpus > 0)
         require_fit(resources, nodes)
-        return [here.cut_to(resources)]
+        return [replace(here, cores=resources.cpus, gpus=math.ceil(resources.gpus))]
+
+    def timed(
+        self, pack: Pack, table: EncodedTable, resources: Resources, *, device: str, seconds: float
+    ) -> Timing | None:
+        """See :class:`sweeps.service.work.Runner`."""
+        return time_pack(pack.replicas, table, device=device, threads=threads(resources.cpus), seconds=seconds)
 
     def run(self, job: Job, listener: Listener) -> int | None:
         """See :class:`sweeps.service.work.Runner`.  A signal ends the pack in progress at its next progress report."""
@@ -82,17 +95,3 @@ def _steer(job: Job, queue: PackQueue) -> None:
     for change in job.steering.changes() if job.steering else ():
         queue.add(change.added)
         queue.withdraw(change.withdrawn)
-
-
-def local_nodes(resources: Resources) -> list[Node]:
-    """This machine; its GPUs are looked for only where ``resources`` ask for some, for that takes seconds."""
-    gpus, gpu_memory = local_gpus() if resources.gpus else (0, None)
-    return [Node(cores=available_cores(), gpus=gpus, gpu_memory=gpu_memory, name="here")]
-
-
-def local_gpus() -> tuple[int, int | None]:
-    """GPUs of this machine, and the bytes of the smallest."""
-    import torch
-
-    sizes = [torch.cuda.get_device_properties(i).total_memory for i in range(torch.cuda.device_count())]
-    return len(sizes), min(sizes, default=None)

@@ -18,17 +18,27 @@ from sweeps.service.points import Study
 
 PACKAGES = ("adaptbin", "torch", "numpy", "pandas", "scikit-learn", "scipy", "ray", "mlflow", "matplotlib")
 
+GIT_SHA = "ADAPTBIN_GIT_SHA"
+"""Environment variable that names the commit of an installed copy."""
+
 TRAINED_ON = ("device", "kernels", "host", "versions", "git")
 """What of a record's runtime can change a number's last bits."""
 
 
 def git_state() -> dict[str, Any]:
-    """``{"sha": ..., "dirty": ...}`` of the checkout this package lies in; both None outside of one."""
+    """``{"sha": ..., "dirty": ...}`` of the checkout this package lies in.
+
+    Outside of one it is what ``$ADAPTBIN_GIT_SHA`` says, which the image sets (``<sha>`` or ``<sha>-dirty``); else both
+    are None.
+    """
     folder = Path(adaptbin.__file__).resolve().parent
     sha = _git(folder, "rev-parse", "HEAD")
     # An installed copy below some other repository (a virtual environment in it) is no checkout of this code.
     if sha is None or not _git(folder, "ls-files", "--", "__init__.py"):
-        return {"sha": None, "dirty": None}
+        built = os.environ.get(GIT_SHA)
+        if not built:
+            return {"sha": None, "dirty": None}
+        return {"sha": built.removesuffix("-dirty"), "dirty": built.endswith("-dirty")}
     return {"sha": sha, "dirty": bool(_git(folder, "status", "--porcelain"))}
 
 

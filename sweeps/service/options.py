@@ -52,6 +52,8 @@ class Options:
     root: Path
     """Folder whose ``mlruns`` is MLflow's own default place."""
     tracking_uri: str | None
+    time_limit: float | None
+    """Seconds from now to the end of the sweep."""
     plan: bool
     retry_failed: bool
     rebuild: bool
@@ -104,6 +106,8 @@ def repository_root() -> Path:
 def _resolve(given: Mapping[str, Any]) -> Options:
     if given["plan"] and given["rebuild"]:
         raise ConfigError("at most one of --plan and --rebuild may be given, got both")
+    if given["budget"] is not None and given["rebuild"]:
+        raise ConfigError("--rebuild trains nothing, so it takes no --budget, got both")
     preset = PRESETS[given["preset"]]
     datasets = _flat(given["dataset"])
     resources, device = _resources(given)
@@ -132,6 +136,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         output=(_or(given["output"], repository_root() / "mlruns")).expanduser().resolve(),
         root=repository_root(),
         tracking_uri=given["tracking_uri"],
+        time_limit=given["budget"],
         plan=given["plan"],
         retry_failed=given["retry_failed"],
         rebuild=given["rebuild"],

@@ -78,6 +78,8 @@ def parameters() -> list[click.Parameter]:
         option("--data-dir", path, "Folder that holds data files; before $ADAPTBIN_DATA and the per-user cache."),
         option("--output", path, "Folder for results, tables, figures and MLflow.  [default: mlruns/ of the checkout]"),
         option("--tracking-uri", str, "MLflow store to use instead of the one that goes with --output."),
+        option("--budget", _Duration(), "Time from now to the end, such as 2h, 90min or 1h30m; seeds that would take "
+               "longer are left out."),
         option("--plan", bool, "Print what would be trained, and train nothing.", False, is_flag=True),
         option("--retry-failed", bool, "Train again what failed in earlier runs.", False, is_flag=True),
         option("--rebuild", bool, "Tables, figures and MLflow from the results files alone.", False, is_flag=True),
@@ -104,6 +106,21 @@ def parse_seeds(text: str) -> tuple[int, ...]:
             raise ConfigError(f"seeds must be {rule}, each below {MAX_SEED}, got {text!r}")
         seeds.extend(range(first, last + 1))
     return tuple(sorted(set(seeds)))
+
+
+def parse_duration(text: str) -> float:
+    """Seconds of ``"2h"``, ``"90min"``, ``"1h30m"``, ``"45s"`` or ``"5400"``.  Raises ConfigError."""
+    units = {"h": 3600.0, "m": 60.0, "s": 1.0}
+    number = r"(\d+(?:\.\d+)?)"
+    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s?)?", re.sub(r"\s", "", text.lower()))
+    seconds = (
+        sum(float(part) * unit for part, unit in zip(match.groups(0), units.values(), strict=True)) if match else 0
+    )
+    if seconds <= 0:
+        raise ConfigError(
+            f"budget must be a time above 0 such as 2h, 90min, 1h30m, 45m or 5400 (seconds), got {text!r}"
+        )
+    return seconds
 
 
 class _Names(click.ParamType[tuple[str, ...]]):
@@ -164,3 +181,10 @@ class _Seeds(click.ParamType[tuple[int, ...]]):
 
     def convert(self, value: Any, parameter: Any, context: Any) -> tuple[int, ...]:
         return parse_seeds(value)
+
+
+class _Duration(click.ParamType[float]):
+    name = "time"
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> float:
+        return parse_duration(value)

@@ -1,12 +1,14 @@
 """What is left to do, cut into packs: a pure function of the study, of what is finished, and of the machine.
 
 A pack is trained together in one process.  The default is one pack per seed, which holds every point of that seed; with
-fewer such packs than would keep all workers busy, each is cut into equal parts.
+fewer such packs than would keep all workers busy, each is cut into equal parts.  No pack is larger than the memory that
+it is given.
 """
 
 from __future__ import annotations
 
 import hashlib
+import heapq
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -16,6 +18,8 @@ from functools import cached_property
 from adaptbin.config import Replica
 from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
+from sweeps.service.memory import Need, largest_pack, memory_of_a_pack
+from sweeps.service.nodes import Node
 from sweeps.service.points import Study
 
 STEP_OVERHEAD = 4
@@ -38,7 +42,7 @@ class Resources:
             raise ConfigError(f"gpus per pack must be a share in [0, 1) or a whole number, got {self.gpus!r}")
 
     def fit(self, node: Node) -> int:
-        """How many packs run at once on a machine."""
+        """How many packs run at once on a machine with the cores and GPUs of ``node``."""
         at_once = int(node.cores / self.cpus + 1e-9)
         if 0 < self.gpus < 1:
             # A pack never spans two GPUs, so the shares of each GPU count by themselves.
@@ -50,26 +54,6 @@ class Resources:
     def __str__(self) -> str:
         cores = f"{self.cpus:g} core{'s' if self.cpus != 1 else ''}"
         return cores if not self.gpus else f"{cores} and {self.gpus:g} GPU{'s' if self.gpus > 1 else ''}"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Node:
-    """A machine that trains packs."""
-
-    cores: float
-    gpus: float = 0.0
-    memory: int | None = None
-    """Bytes that packs may use; None where it is not known."""
-    gpu_memory: int | None = None
-    """Bytes of each GPU; None where it is not known."""
-    name: str = ""
-
-    def cut_to(self, resources: Resources) -> Node:
-        """The same machine with cores and GPUs for one pack."""
-        return replace(self, cores=resources.cpus, gpus=float(math.ceil(resources.gpus)))
-
-    def __str__(self) -> str:
-        return f"{self.cores:g} cores and {self.gpus:g} GPUs"
 
 
 def require_fit(resources: Resources, nodes: Sequence[Node]) -> None:
@@ -124,70 +108,135 @@ class Plan:
     study: Study
     done: tuple[Replica, ...]
     to_do: tuple[Replica, ...]
-    failed: tuple[Replica, ...]
-    """Failed before and not to be tried again."""
     packs: tuple[Pack, ...]
     resources: Resources
     workers: int
     """Packs that run at once."""
+    resumed: int = 0
+    """How many of the packs, the first ones, go on from a checkpoint."""
+    failed: tuple[Replica, ...] = ()
+    """Replicas that failed before and are left out."""
+    memory: int = 0
+    """Bytes that the largest pack needs; 0 where nobody asked."""
+    memory_limit: int | None = None
+    """Bytes that each pack is given; None where nobody knows."""
+    cut_to: int | None = None
+    """Most replicas of a pack that memory allows, where more were asked for."""
 
 
 def make_plan(
     study: Study,
     finished: Collection[str],
     *,
-    failed: Collection[str] = (),
     resources: Resources | None = None,
     workers: int = 1,
     pack_size: int | None = None,
     begun: Mapping[str, Collection[str]] | None = None,
+    failed: Collection[str] = (),
+    retry_failed: bool = False,
+    nodes: Sequence[Node] = (),
+    needs: Mapping[str, Need] | None = None,
 ) -> Plan:
     """Plan the replicas of ``study`` whose ids are not in ``finished``.
 
     Args:
         study: What is asked for.
         finished: Ids of replicas that have a result.
-        failed: Ids of replicas that failed before and are left out.
         resources: What each pack is given.
         workers: How many packs can run at once.
         pack_size: Most replicas per pack; ``None`` packs by seed and keeps all workers busy.
-        begun: Key -> ids of packs that were cut short and left a checkpoint, the newest first.  What is missing of them
-            stays together, so that it resumes.
+        begun: Checkpoint folder -> ids of a pack that was cut short, newest first.  What is missing of it stays
+            together, so that it resumes; a replica in several folders goes on from the first.
+        failed: Ids of replicas that failed before; they are left out.
+        retry_failed: Plan them all the same.
+        nodes: What the machines have; without any, memory sets no limit.
+        needs: Data set -> memory that its packs take; without one, likewise.
 
     Raises:
         ConfigError: ``pack_size`` below 1.
+        ResourceError: Not even a pack of one replica fits into the memory that each pack is given.
     """
     if pack_size is not None and pack_size < 1:
         raise ConfigError(f"pack must be a whole number >= 1, got {pack_size}")
-    finished, failed = frozenset(finished), frozenset(failed)
+    resources = Resources() if resources is None else resources
+    finished, needs = frozenset(finished), needs or {}
+    given_up = frozenset() if retry_failed else frozenset(failed) - finished
     replicas = study.all_replicas
-    missing = {replica.id: replica for replica in replicas if replica.id not in finished}
-    to_do = {name: replica for name, replica in missing.items() if name not in failed}
+    to_do = {r.id: r for r in replicas if r.id not in finished and r.id not in given_up}
+    limit = _memory_limit(resources, nodes, workers)
+    most = {
+        name: largest_pack(name, needs[name], limit, on_gpu=resources.gpus > 0)
+        for name in {r.dataset for r in to_do.values()} & needs.keys()
+        if limit is not None
+    }
+    cutter = _Cutter(pack_size, most)
     packs = []
     left = dict(to_do)
-    for key, ids in (begun or {}).items():
-        if part := tuple(left.pop(replica_id) for replica_id in ids if replica_id in left):
-            pack = Pack(part)
-            packs.append(pack if pack.key == key else replace(pack, resumes=(key,)))
-    packs += [Pack(tuple(cut)) for cut in _parts(list(left.values()), workers, pack_size)]
+    for folder, ids in (begun or {}).items():
+        unfinished = [left.pop(replica_id) for replica_id in ids if replica_id in left]
+        for group in group_replicas(unfinished):
+            packs += [_resuming(tuple(part), folder) for part in cutter.cut(group)]
+    resumed = len(packs)
+    packs += [Pack(tuple(part)) for part in cutter.parts(list(left.values()), workers)]
     return Plan(
         study=study,
-        done=tuple(replica for replica in replicas if replica.id in finished),
+        done=tuple(r for r in replicas if r.id in finished),
         to_do=tuple(to_do.values()),
-        failed=tuple(replica for name, replica in missing.items() if name in failed),
         packs=tuple(packs),
-        resources=Resources() if resources is None else resources,
+        resources=resources,
         workers=workers,
+        resumed=resumed,
+        failed=tuple(r for r in replicas if r.id in given_up),
+        memory=max((needs[p.dataset].of(len(_atoms(p.replicas))) for p in packs if p.dataset in needs), default=0),
+        memory_limit=limit,
+        cut_to=cutter.cut_to,
     )
 
 
-def _parts(replicas: Sequence[Replica], workers: int, pack_size: int | None) -> list[list[Replica]]:
-    groups = group_replicas(replicas)
-    if pack_size is not None:
-        return [part for group in groups for part in _at_most(_atoms(group), pack_size)]
-    buckets = [bucket for group in groups for bucket in _by_pretraining_seed(group)]
-    parts = _best_cut(buckets, workers)
-    return [part for bucket in buckets for part in chunk(_atoms(bucket), parts)]
+def _resuming(replicas: tuple[Replica, ...], key: str) -> Pack:
+    pack = Pack(replicas)
+    return pack if pack.key == key else replace(pack, resumes=(key,))
+
+
+def _memory_limit(resources: Resources, nodes: Sequence[Node], workers: int) -> int | None:
+    """Bytes for each pack on the node that gives the least: nobody knows which pack will run where."""
+    limits = [
+        limit
+        for node in nodes
+        if (at_once := min(resources.fit(node), workers)) > 0
+        and (limit := memory_of_a_pack(node, resources.gpus, at_once)) is not None
+    ]
+    return min(limits, default=None)
+
+
+class _Cutter:
+    """Cuts replicas into packs that are no larger than asked for, and than memory allows."""
+
+    def __init__(self, size: int | None, most: Mapping[str, int]) -> None:
+        self._size = size
+        self._most = most
+        self.cut_to: int | None = None
+        """Smallest number of replicas that memory has cut packs to; None where it has cut none."""
+
+    def parts(self, replicas: Sequence[Replica], workers: int) -> list[list[Replica]]:
+        """Packs of replicas of any kind that keep all workers busy."""
+        groups = group_replicas(replicas)
+        if self._size is not None:
+            return [part for group in groups for part in self.cut(group)]
+        buckets = [bucket for group in groups for bucket in _by_pretraining_seed(group)]
+        parts = _best_cut(buckets, workers)
+        return [small for bucket in buckets for part in chunk(_atoms(bucket), parts) for small in self.cut(part)]
+
+    def cut(self, replicas: Sequence[Replica]) -> list[list[Replica]]:
+        """Near-equal packs of replicas that can be stacked."""
+        atoms = _atoms(replicas)
+        packs = [list(replicas)] if self._size is None else _at_most(atoms, self._size)
+        # Replicas that share a pretraining share its memory.
+        most = self._most.get(replicas[0].dataset, len(atoms))
+        if all(len(_atoms(pack)) <= most for pack in packs):
+            return packs
+        self.cut_to = most if self.cut_to is None else min(self.cut_to, most)
+        return chunk(atoms, max(len(packs), math.ceil(len(atoms) / most)))
 
 
 def _by_pretraining_seed(replicas: Iterable[Replica]) -> list[list[Replica]]:
@@ -213,7 +262,7 @@ def _best_cut(buckets: Sequence[Sequence[Replica]], workers: int) -> int:
         costs = [size / parts + STEP_OVERHEAD for size in sizes for _ in range(min(parts, size))]
         busy = [0.0] * min(max(workers, 1), len(costs))
         for cost in costs:  # each pack goes to the first free worker, as in the run
-            busy[busy.index(min(busy))] += cost
+            heapq.heapreplace(busy, busy[0] + cost)
         return max(busy)
 
     # More parts than workers only adds overhead once every bucket alone feeds all of them.

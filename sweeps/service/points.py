@@ -130,6 +130,16 @@ class Study:
         """The same study of one of its data sets."""
         return replace(self, cards=tuple(card for card in self.cards if card.key == dataset))
 
+    def only_seeds(self, seeds: Sequence[int]) -> Study:
+        """The same study of some of its seeds."""
+        kept, some = frozenset(seeds), replace(self, seeds=tuple(seeds))
+        # The very same replicas: their ids have been computed.
+        vars(some)["replicas"] = {
+            name: tuple(replica for replica in replicas if replica.seed in kept)
+            for name, replicas in self.replicas.items()
+        }
+        return some
+
 
 def get_panels(keys: Iterable[str]) -> tuple[Panel, ...]:
     """Panels called ``keys``, each once, in the figure's order.  Raises ConfigError on an unknown one."""

@@ -252,7 +252,8 @@ class RunTree:
         params: Mapping[str, str] | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> None:
-        self._client.log(run.id, numbers, params or {}, tags or {})
+        if numbers or params or tags:
+            self._client.log(run.id, numbers, params or {}, tags or {})
 
 
 def _user() -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import sys
 import time
@@ -12,14 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adaptbin.config import Replica
-from adaptbin.data.registry import get_card
 from adaptbin.errors import AdaptBinError, DataError
 from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlace
-from sweeps.service.estimate import Sizes, describe
 from sweeps.service.failures import FailureLog
+from sweeps.service.interrupt import Terminated, raising_sigterm
 from sweeps.service.manifest import manifest
 from sweeps.service.options import Options, parse_options
-from sweeps.service.plan import Plan, make_plan
+from sweeps.service.plan import Plan
+from sweeps.service.planner import Planner
 from sweeps.service.points import Study, with_value, without_value
 from sweeps.service.progress import ProgressView
 from sweeps.service.recorder import Recorder
@@ -53,17 +54,18 @@ def run_script(
     be written.  2: the request was refused, before anything was trained.  128 + n: stopped by signal n.
     """
     try:
-        options = parse_options(argv, prog=prog, about=about)
-        return 0 if options is None else Sweep(options, build(options), runner or _ray_runner(options)).run()
+        with raising_sigterm():
+            options = parse_options(argv, prog=prog, about=about)
+            return 0 if options is None else Sweep(options, build(options), runner or _ray_runner(options)).run()
     except AdaptBinError as error:
         _complain(f"error: {error}")
         return 2
     except OSError as error:
         _complain(f"error: {error}")
         return 1
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as error:
         _complain("interrupted; the same command continues from what is finished")
-        return 130
+        return 128 + (signal.SIGTERM if isinstance(error, Terminated) else signal.SIGINT)
 
 
 class Sweep:
@@ -79,6 +81,7 @@ class Sweep:
         self._mlflow = resolve_store(options.output, options.root, options.tracking_uri)
         self._began = time.monotonic()
         self._rejected: set[Path] = set()
+        self._planner = Planner(options, study, runner, self._store, self._failures, self._checkpoints)
 
     def run(self) -> int:
         """Do what the options say; returns the exit code of :func:`run_script`.
@@ -87,15 +90,19 @@ class Sweep:
         """
         if self._options.rebuild:
             return self._rebuild()
-        plan = self._plan(self._read())
+        reading = self._read()
+        plan = self._planner.within_budget(self._planner.plan(self._study, reading), reading)
         if self._options.plan:
-            print(self._describe(plan))
+            print(self._planner.describe(plan))
             return 0
+        if plan.study is not self._study:
+            _complain(self._planner.told_of_budget)
+        self._study = plan.study
         tables = self._tables(plan)
         self._require_writable()
         with self._store.lock():
             reading = self._read()  # again: another run may have ended just before the lock was free
-            return self._train(self._plan(reading, workers=plan.workers), reading, tables)
+            return self._train(self._planner.plan(self._study, reading), reading, tables)
 
     def _require_writable(self) -> None:
         results = [f"results/{name}" for name in self._study.datasets]
@@ -117,7 +124,7 @@ class Sweep:
     def _train(self, plan: Plan, reading: Reading, tables: Tables) -> int:
         with self._tracking(reading) as runs:
             if plan.packs:
-                print(self._describe(plan), flush=True)
+                print(self._planner.describe(plan), flush=True)
                 signum = self._run_packs(plan, tables, runs)
                 reading = self._read()
                 if signum is not None:
@@ -138,7 +145,7 @@ class Sweep:
         with ProgressView(plan, sys.stderr) as view:
 
             def answer(request: Request) -> tuple[Change, str]:
-                return self._change(request, view, workers=plan.workers)
+                return self._change(request, view)
 
             def status() -> Mapping[str, Any]:
                 names = "+".join(self._study.datasets)
@@ -153,28 +160,22 @@ class Sweep:
                 job = Job(plan.packs, tables, plan.resources, self._options.device, self._checkpoints, steering)
                 return self._runner.run(job, Recorder(self._store, self._failures, runs, view))
 
-    def _change(self, request: Request, view: ProgressView, *, workers: int) -> tuple[Change, str]:
+    def _change(self, request: Request, view: ProgressView) -> tuple[Change, str]:
         """Extend or cut the study while it trains.  Raises ConfigError when that cannot be."""
         before = {replica.id for replica in self._study.all_replicas}
         change = with_value if request.verb == "add" else without_value
         study = change(self._study, request.panel, request.value)
         after = {replica.id for replica in study.all_replicas}
-        finished = set(self._store.read(study.all_replicas).records)
+        reading = self._store.read([*self._study.all_replicas, *study.all_replicas])
         if request.verb == "add":
-            plan = make_plan(
-                study,
-                finished | before,
-                resources=self._options.resources,
-                workers=workers,
-                pack_size=self._options.pack,
-            )
+            plan = self._planner.plan(study, reading, leave=before)
             asked, effect = Change(added=plan.packs), f"added: {len(plan.to_do)} replicas in {len(plan.packs)} packs"
             later = f"in later runs give --value {request} to keep it"
         else:
             gone = before - after
             asked, effect = (
                 Change(withdrawn=frozenset(gone)),
-                f"cancelled: {len(gone - finished)} replicas to train less",
+                f"cancelled: {len(gone - reading.records.keys())} replicas to train less",
             )
             later = "results of its finished replicas stay; a later run of the same command trains it again"
         self._study = study
@@ -257,29 +258,6 @@ class Sweep:
                 _complain(f"ignored, as if it were not there: {path}: {reason}")
         self._rejected.update(reading.rejected)
         return reading
-
-    def _plan(self, reading: Reading, workers: int | None = None) -> Plan:
-        if workers is None:
-            # This machine costs nothing to ask; a cluster is called only when there is something to train.
-            ask = self._options.address is None or len(reading.records) < len(self._study.all_replicas)
-            resources = self._options.resources
-            workers = sum(map(resources.fit, self._runner.nodes(resources))) if ask else 1
-        missing = [replica for replica in self._study.all_replicas if replica.id not in reading.records]
-        return make_plan(
-            self._study,
-            reading.records,
-            failed=() if self._options.retry_failed else self._failures.read(missing),
-            resources=self._options.resources,
-            workers=workers,
-            pack_size=self._options.pack,
-            begun=self._checkpoints.begun(),
-        )
-
-    def _describe(self, plan: Plan) -> str:
-        # 64 % of the rows are train rows under every split (method: "Splits").
-        cards = [get_card(name) for name in self._study.datasets]
-        sizes = {card.key: Sizes(round(0.64 * card.rows), len(card.columns)) for card in cards}
-        return describe(plan, sizes, [record for card in cards for record in self._store.sample(card.key)])
 
     def _tables(self, plan: Plan) -> Tables:
         """Every table that the packs train on, so that bad data stops the run before it starts."""

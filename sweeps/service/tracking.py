@@ -1,8 +1,8 @@
 """The door to MLflow: a connection to a store, and what a tree of runs asks of it.  The only importer of mlflow.
 
-Leans on MLflow 3.17: a batch holds at most 1000 metrics, 100 parameters and 100 tags, and 1000 of all together; a page
-of a search holds 1000 runs; parameters cannot be changed; metrics are only appended, and of those with the highest step
-the newest is shown.
+Leans on MLflow 3.17: a batch holds at most 1000 metrics, 100 parameters and 100 tags, and 1000 of all together; texts
+have greatest lengths; a page of a search holds 1000 runs; parameters cannot be changed; metrics are only appended, and
+of those with the highest step the newest is shown.
 """
 
 from __future__ import annotations
@@ -23,7 +23,13 @@ from sweeps.service.stores import Store, without_password
 
 _ENTITIES_PER_BATCH = 1000
 _METRICS_PER_BATCH = 1000
+_TEXTS_PER_BATCH = 100
 _RUNS_PER_PAGE = 1000
+
+# Longer ones would be refused, or cut, or, a run's name, let through by SQLite and refused by PostgreSQL.
+_NAME_LENGTH = 250
+_PARAM_LENGTH = 6000
+_TAG_LENGTH = 8000
 
 # Read by mlflow and libpq at every call.  Ten seconds: a server that is away must not hold up the end of a sweep.
 _ENVIRONMENT = {
@@ -127,38 +133,41 @@ class _MlflowClient:
         while True:
             page = self._client.search_runs([experiment], wanted, max_results=_RUNS_PER_PAGE, page_token=token)
             for found in page:
-                tags = found.data.tags
-                yield (
-                    tags["adaptbin.key"],
-                    Run(
-                        id=found.info.run_id,
-                        kind=tags["adaptbin.kind"],
-                        status=found.info.status,
-                        parent=tags.get("mlflow.parentRunId"),
-                        digest=tags.get("adaptbin.digest"),
-                        params=set(found.data.params),
-                        metrics=dict(found.data.metrics),
-                    ),
-                )
+                tags, kind = found.data.tags, found.data.tags["adaptbin.kind"]
+                run = Run(found.info.run_id, kind, found.info.status, tags.get("mlflow.parentRunId"))
+                if kind == "replica":
+                    # All or nothing, by its digest; there are thousands of them.
+                    run.digest = tags.get("adaptbin.digest")
+                else:
+                    run.params, run.metrics = set(found.data.params), dict(found.data.metrics)
+                yield tags["adaptbin.key"], run
             token = page.token
             if not token:
                 return
 
     def create(self, experiment: str, name: str, tags: Mapping[str, str], start: int | None) -> str:
-        created = self._client.create_run(experiment, start_time=start, tags=tags, run_name=name)
+        labels = {key: value[:_TAG_LENGTH] for key, value in tags.items()}
+        created = self._client.create_run(experiment, start_time=start, tags=labels, run_name=name[:_NAME_LENGTH])
         return str(created.info.run_id)
 
     def log(self, run: str, numbers: Sequence[Number], params: Mapping[str, str], tags: Mapping[str, str]) -> None:
         from mlflow.entities import Metric, Param, RunTag
 
-        settings = [Param(key, value) for key, value in params.items()]
-        labels = [RunTag(key, value) for key, value in tags.items()]
         metrics = [Metric(name, value, when, step) for name, step, value, when in numbers]
-        # One call, if the rules allow it: most of its time does not depend on how much it carries.
-        while len(metrics) + len(settings) + len(labels) > _ENTITIES_PER_BATCH:
-            self._client.log_batch(run, metrics=metrics[:_METRICS_PER_BATCH])
-            metrics = metrics[_METRICS_PER_BATCH:]
-        self._client.log_batch(run, metrics, settings, labels)
+        settings = [Param(key, value[:_PARAM_LENGTH]) for key, value in params.items()]
+        labels = [RunTag(key, value[:_TAG_LENGTH]) for key, value in tags.items()]
+        # One call, if the rules allow it: most of its time does not depend on how much it carries.  Else in this order,
+        # and not as mlflow itself would split it: the last tag says that all the rest is there.
+        batch: tuple[list[Any], ...] = ([], [], [])
+        limited: list[tuple[list[Any], int]] = [(metrics, _METRICS_PER_BATCH)]
+        limited += [(settings, _TEXTS_PER_BATCH), (labels, _TEXTS_PER_BATCH)]
+        for part, (entities, limit) in enumerate(limited):
+            for entity in entities:
+                if len(batch[part]) == limit or sum(map(len, batch)) == _ENTITIES_PER_BATCH:
+                    self._client.log_batch(run, *batch)
+                    batch = ([], [], [])
+                batch[part].append(entity)
+        self._client.log_batch(run, *batch)
 
     def set_status(self, run: str, status: str, end: int | None = None) -> None:
         if status == "RUNNING":

@@ -15,12 +15,14 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from sweeps.service.checkpoints import CheckpointPlace
 from sweeps.service.manifest import hardware, versions
-from sweeps.service.plan import Node, Pack, Resources
+from sweeps.service.nodes import Node
+from sweeps.service.plan import Pack, Resources
 
 if TYPE_CHECKING:
     from adaptbin.data.encode import EncodedTable
     from adaptbin.training.checkpoint import Checkpoint
     from adaptbin.training.pack import PackProgress
+    from sweeps.service.timing import Timing
 
 PROGRESS_SECONDS = 0.5
 """Least time between two progress reports of one pack."""
@@ -118,6 +120,11 @@ class Runner(Protocol):
 
     def nodes(self, resources: Resources) -> list[Node]:
         """The machines to train on.  Raises ResourceError when no pack of that size fits on any of them."""
+
+    def timed(
+        self, pack: Pack, table: EncodedTable, resources: Resources, *, device: str, seconds: float
+    ) -> Timing | None:
+        """See :func:`sweeps.service.timing.time_pack`, where packs are trained; None when it cannot be told now."""
 
     def run(self, job: Job, listener: Listener) -> int | None:
         """Train all packs, tell ``listener``, and return the number of the signal that ended it early, if one did."""

@@ -18,12 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import Any, Self
 
 import psutil
 
@@ -32,8 +31,11 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 MARK = "ADAPTBIN_TEST_NODE"
 """Variable in the environment of every process of a node; its value is the node's own."""
 
-START_SECONDS = 60.0
+START_SECONDS = 120.0
 """Longest wait for a node: a busy machine is no failure."""
+
+START_AT_ONCE = 4
+"""Each takes two seconds of a core."""
 
 _PR_SET_PDEATHSIG = 1
 
@@ -50,15 +52,25 @@ def wait_until(condition: Callable[[], Any], what: str, seconds: float = 60.0) -
 
 
 def marked_processes(*marks: str) -> list[psutil.Process]:
-    """Every live process that inherited one of ``marks``."""
-    found = []
+    """Every live process that inherited one of ``marks``, and what those started.
+
+    Ray's agents write their titles over their environment, so that they are known by their parents alone.
+    """
+    found: dict[int, psutil.Process] = {}
+    others: list[tuple[int, psutil.Process]] = []
     for process in psutil.process_iter():
         try:
-            if process.environ().get(MARK) in marks and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+            if process.status() == psutil.STATUS_ZOMBIE:
+                continue
+            if process.environ().get(MARK) in marks:
+                found[process.pid] = process
+            else:
+                others.append((process.ppid(), process))
         except (psutil.NoSuchProcess, psutil.AccessDenied):
             continue
-    return found
+    while children := [(parent, process) for parent, process in others if parent in found and process.pid not in found]:
+        found.update({process.pid: process for _, process in children})
+    return list(found.values())
 
 
 def kill_marked(*marks: str) -> None:
@@ -170,8 +182,10 @@ class Cluster:
             head = self._begin(self.head_with, head=True)
             self._finish(head)
             self.address = (head.folder / "ray" / "ray_current_cluster").read_text().strip()
-            for node in [self._begin(resources) for resources in self.nodes_with]:
-                self._finish(node)
+            for first in range(0, len(self.nodes_with), START_AT_ONCE):
+                begun = [self._begin(resources) for resources in self.nodes_with[first : first + START_AT_ONCE]]
+                for node in begun:
+                    self._finish(node)
         except BaseException:
             self._end()
             raise
@@ -211,9 +225,7 @@ class Cluster:
         del environment[MARK]
         return environment
 
-    def drive(
-        self, *words: str, environment: Mapping[str, str] | None = None, folder: Path | None = None
-    ) -> Driver:
+    def drive(self, *words: str, environment: Mapping[str, str] | None = None, folder: Path | None = None) -> Driver:
         """Start ``python WORDS`` in a folder of its own."""
         folder = folder or Path(tempfile.mkdtemp(prefix="d-", dir=self.folder))
         with (folder / "out").open("wb") as out, (folder / "err").open("wb") as err:

@@ -6,5 +6,5 @@ from typing import Any
 
 
 def without_client_server(parameters: Any, head: bool) -> None:
-    """Leave out the server for ``ray://`` addresses: its port is fixed on 127.0.0.1, so that two heads would collide."""
+    """Leave out the server for ``ray://`` addresses: its port is fixed on 127.0.0.1, and two heads would collide."""
     parameters.ray_client_server_port = None

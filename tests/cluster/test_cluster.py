@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import psutil
 import pytest
 
 from sweeps import sensitivity
@@ -34,7 +35,14 @@ def cluster() -> Iterator[Cluster]:
 
 
 def drive(cluster: Cluster, kind: str, output: Path, *words: str) -> Driver:
-    return cluster.drive(DRIVE, kind, str(cluster.folder), cluster.address, *WORDS, *words, "--output", str(output))
+    output.mkdir(exist_ok=True)
+    return cluster.drive(DRIVE, kind, str(output), cluster.address, *WORDS, *words, "--output", str(output))
+
+
+def wait_for_packs(output: Path, count: int) -> None:
+    """Wait until workers have begun with so many packs, and let them train."""
+    wait_until(lambda: len(list((output / "checkpoints").glob("*/replicas.json"))) == count, f"{count} packs")
+    (output / "go").touch()
 
 
 def results(output: Path) -> dict[str, dict[str, Any]]:
@@ -84,6 +92,7 @@ def test_a_node_that_dies_costs_no_more_than_what_it_had_not_saved(cluster: Clus
     victim = cluster.live[-1]
     lost = node_ids(cluster)[victim.name]
     driver = drive(cluster, "slowly", output, *words)
+    wait_for_packs(output, 2)
     wait_until(lambda: len(list((output / "checkpoints").glob("*/pack.pt"))) == 2, "two checkpoints")
     cluster.kill_node(victim)
     assert driver.wait() == 0, driver.err
@@ -99,10 +108,11 @@ def test_a_node_that_dies_costs_no_more_than_what_it_had_not_saved(cluster: Clus
 
 def test_a_node_that_joins_late_gets_work(cluster: Cluster, tmp_path: Path) -> None:
     output = tmp_path / "cluster"
-    driver = drive(cluster, "slowly", output, "--seeds", "2", "--epochs", "60", "--pack", "1")
-    wait_until(lambda: list((output / "checkpoints").glob("*/pack.pt")), "a first checkpoint")
+    driver = drive(cluster, "slowly", output, "--seeds", "2", "--epochs", "10", "--pack", "1")
+    wait_until(lambda: list((output / "checkpoints").glob("*/replicas.json")), "a first pack")
     late = cluster.add_node(cpus=1)
     here = node_ids(cluster)[late.name]
+    wait_for_packs(output, 3)
     assert driver.wait() == 0, driver.err
     records = results(output)
     assert len(records) == 10
@@ -112,8 +122,9 @@ def test_a_node_that_joins_late_gets_work(cluster: Cluster, tmp_path: Path) -> N
 
 def test_a_driver_killed_leaves_nothing_and_is_continued(cluster: Cluster, tmp_path: Path) -> None:
     output = tmp_path / "cluster"
-    words = "--seeds 4 --epochs 40 --pack 5".split()
+    words = "--seeds 3 --epochs 30 --pack 5".split()
     driver = drive(cluster, "slowly", output, *words)
+    wait_for_packs(output, 2)
     wait_until(lambda: results(output), "a first result")
     wait_until(lambda: list((output / "checkpoints").glob("*/pack.pt")), "a checkpoint of the next pack")
     finished = results(output)
@@ -124,7 +135,7 @@ def test_a_driver_killed_leaves_nothing_and_is_continued(cluster: Cluster, tmp_p
     again = drive(cluster, "slowly", output, *words)
     assert again.wait() == 0, again.err
     records = results(output)
-    assert len(records) == 20
+    assert len(records) == 15
     assert {name: records[name] for name in finished} == finished
     assert any(record["runtime"]["resumed_epoch"] > 0 for record in records.values())
 
@@ -144,6 +155,22 @@ def test_more_than_any_node_has_is_refused(cluster: Cluster, tmp_path: Path, wor
     assert message in driver.err
     assert "1 core" in driver.err
     assert not output.exists()
+
+
+def test_rays_memory_monitor_costs_a_pack_its_size(tmp_path: Path) -> None:
+    memory = psutil.virtual_memory()
+    if memory.available < 9 * 2**30:
+        pytest.skip(f"needs 9 GiB of free memory, got {memory.available / 2**30:.1f} GiB")
+    threshold = (memory.total - memory.available + 5 * 2**30) / memory.total
+    monitor = {"RAY_memory_usage_threshold": f"{threshold:.3f}", "RAY_memory_monitor_refresh_ms": "100"}
+    with Cluster(head_with={"cpus": 2}, extra=monitor) as cluster:
+        output = tmp_path / "cluster"
+        driver = drive(cluster, "greedy", output, "--seeds", "2", "--pack", "5")
+        code, told = driver.wait(180.0), driver.err
+    assert code == 0, told
+    assert len(results(output)) == 10
+    assert "5 replicas: Ray's memory monitor killed its worker" in told
+    assert "goes on in two halves" in told
 
 
 def test_shares_of_gpus_give_exactly_as_many_packs_at_once(tmp_path: Path) -> None:

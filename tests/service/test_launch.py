@@ -15,7 +15,7 @@ import pytest
 from adaptbin.config import Budget, Replica
 from adaptbin.data import EncodedTable, get_card
 from adaptbin.errors import ResourceError
-from sweeps.service import kernel_kills, local
+from sweeps.service import kernel_kills, nodes
 from sweeps.service.calls import CallThread
 from sweeps.service.checkpoints import FolderPlace
 from sweeps.service.dispatch import pack_records, unpack_records
@@ -96,15 +96,15 @@ def at_once(runner: Any, resources: Resources) -> int:
 
 
 def test_what_this_machine_cannot_give_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(local, "available_cores", lambda: 4)
-    monkeypatch.setattr(local, "local_gpus", lambda: (0, None))
+    monkeypatch.setattr(nodes, "available_cores", lambda: 4)
+    monkeypatch.setattr(nodes, "local_gpus", lambda: (0, None))
     runner = RayRunner()
     assert at_once(runner, Resources(1)) == 4
     with pytest.raises(ResourceError, match="must fit on one machine, got 5 cores per pack; there: 4 cores and 0 GPUs"):
         runner.nodes(Resources(5))
     with pytest.raises(ResourceError, match="got 1 core and 0.25 GPU per pack; there: 4 cores and 0 GPUs"):
         runner.nodes(Resources(1, 0.25))
-    monkeypatch.setattr(local, "local_gpus", lambda: (2, 2**34))
+    monkeypatch.setattr(nodes, "local_gpus", lambda: (2, 2**34))
     assert at_once(runner, Resources(1, 0.5)) == 4
     assert at_once(InProcessRunner(), Resources(1, 0.25)) == 1
     assert at_once(InProcessRunner(), Resources(1, 1)) == 1
@@ -117,18 +117,18 @@ def test_a_cluster_that_does_not_answer_is_refused(address: str) -> None:
 
 
 def test_a_pack_must_fit_on_one_node(monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = [
+    members = [
         {"Alive": True, "Resources": {"CPU": 4.0}},
         {"Alive": True, "Resources": {"CPU": 2.0, "GPU": 1.0}},
         {"Alive": False, "Resources": {"CPU": 64.0, "GPU": 8.0}},
     ]
-    ray = SimpleNamespace(is_initialized=lambda: True, nodes=lambda: nodes)
+    ray = SimpleNamespace(is_initialized=lambda: True, nodes=lambda: members)
     monkeypatch.setattr("sweeps.service.launch.runner.import_ray", lambda *, local: ray)
     runner = RayRunner("cluster:6379")
     assert at_once(runner, Resources(2)) == 3
     with pytest.raises(ResourceError, match="got 6 cores per pack; there: 4 cores and 0 GPUs, 2 cores and 1 GPUs"):
         runner.nodes(Resources(6))  # the sum of the nodes would do
-    nodes.clear()
+    members.clear()
     with pytest.raises(ResourceError, match="there: no live machine"):
         runner.nodes(Resources(1))
 

@@ -53,6 +53,7 @@ def test_git_state_is_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
     monkeypatch.setattr(module.adaptbin, "__file__", str(package / "__init__.py"))
+    monkeypatch.delenv("ADAPTBIN_GIT_SHA", raising=False)
     assert git_state() == {"sha": None, "dirty": None}
 
     def git(*words: str) -> str:
@@ -70,6 +71,17 @@ def test_git_state_is_the_checkouts(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert git_state()["dirty"] is True
     monkeypatch.setenv("PATH", "")
     assert git_state() == {"sha": None, "dirty": None}
+
+
+def test_git_state_of_an_installed_copy_is_what_its_image_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module.adaptbin, "__file__", str(tmp_path / "__init__.py"))
+    for built, state in (
+        ("1f2e", {"sha": "1f2e", "dirty": False}),
+        ("1f2e-dirty", {"sha": "1f2e", "dirty": True}),
+        ("", {"sha": None, "dirty": None}),
+    ):
+        monkeypatch.setenv("ADAPTBIN_GIT_SHA", built)
+        assert git_state() == state
 
 
 def test_this_machine() -> None:

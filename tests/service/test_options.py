@@ -10,7 +10,7 @@ from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import CARDS
 from adaptbin.errors import ConfigError
 from sweeps.service.options import Options, parse_options, repository_root
-from sweeps.service.parameters import parse_seeds
+from sweeps.service.parameters import parse_duration, parse_seeds
 from sweeps.service.plan import Resources
 from sweeps.service.points import PANELS
 
@@ -65,6 +65,39 @@ def test_all_data_sets_and_panels() -> None:
 )
 def test_seeds(text: str, seeds: tuple[int, ...]) -> None:
     assert parse_seeds(text) == seeds
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("2h", 7200),
+        ("90min", 5400),
+        ("90m", 5400),
+        ("1h30m", 5400),
+        ("1h30", 3630),
+        ("1 h 30 min", 5400),
+        ("45s", 45),
+        ("5400", 5400),
+        ("0.5H", 1800),
+        ("1h1m1s", 3661),
+    ],
+)
+def test_durations(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0", "0h", "-1h", "2d", "1m2h", "h", "inf", "nan", "1e3", "2h please"])
+def test_times_nobody_can_keep(text: str) -> None:
+    with pytest.raises(ConfigError, match="budget must be a time above 0 such as 2h, 90min, 1h30m, 45m or 5400"):
+        parse_duration(text)
+
+
+def test_a_budget_of_time_is_not_the_budget_of_epochs() -> None:
+    assert parse("--dataset eol").time_limit is None
+    options = parse("--dataset eol --budget 2h")
+    assert (options.time_limit, options.budget) == (7200, Budget())
+    with pytest.raises(ConfigError, match="--rebuild trains nothing, so it takes no --budget"):
+        parse("--dataset eol --budget 2h --rebuild")
 
 
 def test_masking_brings_a_probability() -> None:

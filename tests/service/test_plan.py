@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from adaptbin.config import SPLIT_SEED, Budget, Protocol
 from adaptbin.data import get_card
-from adaptbin.errors import ConfigError
+from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
-from sweeps.service.estimate import Sizes, describe, estimate, guessed_speed, measured_speeds
-from sweeps.service.plan import Node, Pack, Resources, make_plan
+from sweeps.service.memory import GIB, KEPT_BACK, MIB, USABLE, Need
+from sweeps.service.nodes import Node
+from sweeps.service.plan import Pack, Resources, make_plan
 from sweeps.service.points import PANELS, Study, get_panels, sensitivity_study
-from tests.paths import using
-from tests.service.fakes import fake_record
 
 
 def study_of(*datasets: str, seeds: int = 3, vary: str = "pretrain", panels: str = "w_sord,tau") -> Study:
@@ -109,25 +110,103 @@ def test_probe_seeds_share_their_points_pretraining() -> None:
 
 def test_begun_packs_stay_together() -> None:
     study = study_of(seeds=3)
-    first = make_plan(study, (), workers=1).packs[0]
-    part = Pack(first.replicas[:4])
-    begun = {part.key: tuple(r.id for r in part.replicas)}
-    plan = make_plan(study, (), workers=1, begun=begun)
-    assert plan.packs[0] == part
+    members = make_plan(study, (), workers=1).packs[0].replicas[:4]
+    ids = tuple(r.id for r in members)
+    plan = make_plan(study, (), workers=1, begun={"a": ids})
+    assert plan.packs[0] == Pack(members, resumes=("a",))
     assert sum(len(pack.replicas) for pack in plan.packs) == 27
-    # One of them finished meanwhile: the others go on from the state of all.
-    finished = {part.replicas[0].id}
-    assert make_plan(study, finished, begun=begun).packs[0] == Pack(part.replicas[1:], resumes=(part.key,))
-    assert make_plan(study, (), begun={"x": ("nowhere",), "y": ()}) == make_plan(study, ())
+    # One of them finished meanwhile, one failed: the others go on.
+    plan = make_plan(study, {ids[0]}, begun={"a": ids}, failed={ids[2]})
+    assert plan.packs[0] == Pack((members[1], members[3]), resumes=("a",))
+    # The newest folder has a replica first.
+    plan = make_plan(study, (), begun={"new": ids[1:3], "old": ids})
+    assert plan.packs[:2] == (Pack(members[1:3], ("new",)), Pack((members[0], members[3]), ("old",)))
+    assert plan.packs[0].key == Pack(members[1:3]).key
+    plan = make_plan(study, (), pack_size=3, begun={"a": ids})
+    assert plan.packs[:2] == (Pack(members[:2], ("a",)), Pack(members[2:], ("a",)))
+    # A folder of that very pack is simply its own.
+    own = Pack(members)
+    assert make_plan(study, (), begun={own.key: ids}).packs[0] == own
+    # Those of another study are of no use.
+    assert make_plan(study, (), begun={"a": ("nowhere",), "b": ()}) == make_plan(study, ())
 
 
-def test_what_failed_is_left_out() -> None:
+def test_failed_replicas_are_left_out_unless_asked_for() -> None:
     study = study_of(seeds=2)
-    failed = {r.id for r in study.all_replicas if r.seed == 1}
-    plan = make_plan(study, (), failed=failed)
-    assert {r.id for r in plan.failed} == failed
-    assert [r.seed for r in plan.to_do] == [0] * 9
-    assert make_plan(study, failed, failed=failed).failed == ()
+    failed = [r.id for r in study.all_replicas[:3]]
+    plan = make_plan(study, failed[:1], failed=[*failed, "of another study"])
+    assert [r.id for r in plan.failed] == failed[1:]
+    assert (len(plan.done), len(plan.to_do)) == (1, 15)
+    assert sum(len(pack.replicas) for pack in plan.packs) == 15
+    again = make_plan(study, failed[:1], failed=failed, retry_failed=True)
+    assert (again.failed, len(again.to_do)) == ((), 17)
+
+
+def memory_for(models: float) -> Node:
+    """A machine with one core, whose memory holds a pack of so many models of 10 MiB."""
+    return Node(1, memory=math.ceil((100 * MIB + models * 10 * MIB + KEPT_BACK) / USABLE))
+
+
+NEEDS = {name: Need(fixed=100 * MIB, per_model=10 * MIB) for name in ("eol", "hfc", "pt")}
+
+
+@settings(deadline=None, max_examples=50)  # a loaded machine must not fail a test
+@given(studies, st.data(), st.integers(1, 4), st.none() | st.integers(1, 50), st.integers(1, 30))
+def test_no_pack_exceeds_its_memory(
+    study: Study, data: st.DataObject, workers: int, pack_size: int | None, most: int
+) -> None:
+    ids = [r.id for r in study.all_replicas]
+    begun = {name: data.draw(st.lists(st.sampled_from(ids), unique=True, max_size=40)) for name in ("a", "b")}
+    failed = data.draw(st.lists(st.sampled_from(ids), unique=True, max_size=3))
+    plan = make_plan(
+        study, ids[:2], workers=workers, pack_size=pack_size, begun=begun, failed=failed,
+        nodes=[memory_for(most + 0.5)], needs=NEEDS,
+    )  # fmt: skip
+    planned = [replica.id for pack in plan.packs for replica in pack.replicas]
+    assert sorted(planned) == sorted(set(ids) - set(ids[:2]) - set(failed))
+    assert plan.memory_limit is not None and plan.memory <= plan.memory_limit
+    for pack in plan.packs:
+        models = {(r.hyperparameters, r.seeds.pretrain) for r in pack.replicas}
+        assert len(models) <= most
+        assert len(group_replicas(pack.replicas)) == 1
+        assert all({r.id for r in pack.replicas} <= set(begun[name]) for name in pack.resumes)
+        assert pack.resumes != ("b",) or not {r.id for r in pack.replicas} & set(begun["a"])
+    for name, members in begun.items():
+        resumed = {r.id for pack in plan.packs if pack.resumes == (name,) for r in pack.replicas}
+        assert resumed == {i for i in members if i in planned and (name == "a" or i not in begun["a"])}
+
+
+def test_a_pack_is_cut_to_the_smallest_share_of_memory() -> None:
+    study = study_of(seeds=4, panels=",".join(PANELS))
+    plan = make_plan(study, (), pack_size=50, nodes=[Node(1, memory=64 * GIB), memory_for(10.5)], needs=NEEDS)
+    assert {len(pack.replicas) for pack in plan.packs} == {9, 10}
+    assert (plan.cut_to, plan.memory) == (10, 200 * MIB)
+    assert make_plan(study, (), nodes=[Node(1, memory=64 * GIB)], needs=NEEDS).cut_to is None
+    # Four packs at once share what one had.
+    shared = Node(4, memory=round((4 * 205 * MIB + KEPT_BACK) / USABLE))
+    assert make_plan(study, (), workers=4, nodes=[shared], needs=NEEDS).cut_to == 10
+    assert make_plan(study, (), workers=1, nodes=[shared], needs=NEEDS).cut_to is None
+    # On a GPU its memory counts; a machine that cannot hold a pack at all does not.
+    gpu = Node(8, gpus=1, memory=1, gpu_memory=round(4 * 205 * MIB / USABLE))
+    asked = Resources(1, 0.25)
+    plan = make_plan(study, (), resources=asked, workers=4, nodes=[gpu, Node(8, memory=1)], needs=NEEDS)
+    assert plan.cut_to == 10
+
+
+def test_memory_that_is_too_small_for_one_replica_is_refused() -> None:
+    small = [memory_for(0.5)]
+    with pytest.raises(ResourceError, match="got 10[45] MiB of its node for one replica of eol, which needs about 110"):
+        make_plan(study_of(), (), nodes=small, needs=NEEDS)
+    everything = [r.id for r in study_of().all_replicas]
+    assert make_plan(study_of(), everything, nodes=small, needs=NEEDS).packs == ()
+
+
+def test_ten_thousand_replicas_are_planned() -> None:
+    study = study_of(seeds=477, panels=",".join(PANELS))
+    ids = [r.id for r in study.all_replicas]
+    plan = make_plan(study, ids[:100], workers=64, nodes=[Node(1, memory=64 * GIB)] * 64, needs=NEEDS)
+    assert len(ids) == len(set(ids)) == 10_017
+    assert sum(len(pack.replicas) for pack in plan.packs) == 9_917
 
 
 def test_halves_cover_the_pack() -> None:
@@ -154,7 +233,7 @@ def test_halves_cover_the_pack() -> None:
     ],
 )
 def test_packs_at_once(resources: Resources, cpus: float, gpus: float, at_once: int) -> None:
-    assert resources.fit(Node(cores=cpus, gpus=gpus)) == at_once
+    assert resources.fit(Node(cpus, gpus)) == at_once
 
 
 @pytest.mark.parametrize("gpus", [-1.0, 1.5, float("nan"), float("inf")])
@@ -174,44 +253,3 @@ def test_a_protocol_is_part_of_the_shape() -> None:
     ours = study_of(seeds=1)
     theirs = sensitivity_study(ours.cards, panels=ours.panels, seeds=(0,), protocol=Protocol.named("released"))
     assert not {r.id for r in ours.all_replicas} & {r.id for r in theirs.all_replicas}
-
-
-SIZES = {"eol": Sizes(1351, 16), "hfc": Sizes(191, 12)}
-
-
-def test_time_from_finished_replicas() -> None:
-    study = study_of("eol", "hfc", seeds=2)
-    records = [fake_record(replica) for replica in study.replicas["eol"]]
-    assert measured_speeds(records) == {"eol": pytest.approx(0.05)}  # 0.5 s for 10 epochs
-    plan = make_plan(study.only("eol"), (), workers=1)
-    guess = estimate(plan, SIZES, measured_speeds(records))
-    assert guess.seconds == pytest.approx(18 * 10 * 0.05 + 12)
-    assert guess.basis == "measured on finished replicas of eol"
-    both = estimate(make_plan(study, (), workers=2), SIZES, measured_speeds(records))
-    assert both.basis == "measured on finished replicas of eol; guessed from model sizes for hfc"
-    assert estimate(make_plan(study, [r.id for r in study.all_replicas]), SIZES, {}).seconds == 0
-
-
-def test_guesses_grow_with_the_model_and_the_table() -> None:
-    eol, hfc = get_card("eol").architecture, get_card("hfc").architecture
-    assert guessed_speed(eol, Sizes(2000, 16)) > guessed_speed(eol, Sizes(1000, 16))
-    assert guessed_speed(hfc, SIZES["hfc"]) > guessed_speed(eol, SIZES["hfc"])
-
-
-def test_shared_pretrainings_are_counted_once() -> None:
-    probe = estimate(make_plan(study_of(seeds=4, vary="probe"), (), workers=1), SIZES, {"eol": 1.0})
-    assert probe.seconds == pytest.approx(9 * 10 * 1.0 + 12)
-
-
-def test_the_plan_in_words() -> None:
-    study = study_of(seeds=3)
-    done = [r.id for r in study.all_replicas[:9]]
-    text = describe(make_plan(study, done, workers=2), SIZES, [])
-    assert text.splitlines()[:2] == [
-        "sensitivity of eol: 9 points x 3 seeds = 27 replicas, 9 done, 18 to do",
-        "packs: 2, of 9 replicas; 1 core each, 2 at once",
-    ]
-    assert text.splitlines()[2].endswith("(guessed from model sizes for eol)")
-    with using("plain"):
-        slower = describe(make_plan(study, done, workers=2), SIZES, [])
-    assert slower.splitlines()[3].startswith("no compiled kernels here")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import math
 from datetime import UTC, datetime
 
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -76,6 +77,28 @@ def test_curves_are_thinned_to_the_limit_without_losing_a_split(epochs, broken):
     assert sum(splits.values()) == sum(curves["splits"])
     if epochs:
         assert max(splits) == epochs
+
+
+@given(st.lists(st.integers(0, 2), min_size=1, max_size=projection.CURVE_POINTS))
+def test_lines_between_the_points_kept_draw_the_same_curve(values):
+    epochs = list(range(5, 5 + len(values)))
+    curves = {"epoch": epochs, "max_bins": values, "splits": values}
+    for name in ("max_bins", "splits"):
+        kept = {step: value for found, step, value in projection.replica_curves({"curves": curves}) if found == name}
+        np.testing.assert_array_equal(np.interp(epochs, list(kept), list(kept.values())), values)
+    assert sum(kept.values()) == sum(values)
+
+
+def test_a_level_stretch_costs_two_points():
+    curves = {"epoch": list(range(100)), "mean_bins": [2.0] * 40 + [3.0] * 60, "splits": [0.0] * 100}
+    assert projection.replica_curves({"curves": curves}) == [
+        ("mean_bins", 1, 2.0),
+        ("mean_bins", 39, 2.0),
+        ("mean_bins", 41, 3.0),
+        ("mean_bins", 99, 3.0),
+        ("splits", 1, 0.0),
+        ("splits", 99, 0.0),
+    ]
 
 
 def test_a_replica_starts_as_long_before_its_end_as_it_took():

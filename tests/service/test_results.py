@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,67 @@ def test_a_spoilt_file_is_named_and_counts_as_absent(store: ResultsStore, spoil:
     assert list(reading.records) == [replica.id for replica in REPLICAS[1:]]
     assert list(reading.rejected) == [path]
     assert re.search(reason, reading.rejected[path])
+
+
+def test_what_a_power_cut_leaves_is_never_a_result(store: ResultsStore) -> None:
+    """Cut anywhere, or as long as before but zeros from some place on, as file systems leave what was not synced."""
+    path = store.path("breast_cancer", REPLICAS[0].id)
+    whole = path.read_bytes()
+    lengths = range(0, len(whole), 7)
+    for spoilt in (*(whole[:n] for n in lengths), *(whole[:n] + bytes(len(whole) - n) for n in lengths)):
+        path.write_bytes(spoilt)
+        reading = store.read(REPLICAS[:1])
+        assert list(reading.rejected) == [path]
+        assert not reading.records
+
+
+def test_unfinished_files_are_no_results_and_go_with_the_next_run(store: ResultsStore) -> None:
+    path = store.path("breast_cancer", REPLICAS[0].id)
+    whole = path.read_bytes()
+    path.unlink()
+    unfinished = path.with_name(f".{path.name}-x1y2z3_0.part")
+    state = store.output / "checkpoints" / "0123" / "state" / ".pack.pt-77.part"
+    foreign = store.output / ".notes.part.txt"
+    state.parent.mkdir(parents=True)
+    for file in (unfinished, state, foreign):
+        file.write_bytes(whole)
+    reading = store.read(REPLICAS)
+    assert list(reading.records) == [replica.id for replica in REPLICAS[1:]]
+    assert len(store.sample("breast_cancer")) == len(REPLICAS) - 1
+    with store.lock():
+        assert [file.exists() for file in (unfinished, state, foreign)] == [False, False, True]
+
+
+WRITE = """
+import json, sys
+from pathlib import Path
+from sweeps.service.results import ResultsStore
+record = json.loads(sys.stdin.read())
+store = ResultsStore(Path(sys.argv[1]))
+print("ready", flush=True)
+while True:
+    store.write(record)
+"""
+
+
+def test_a_writer_that_is_killed_leaves_a_whole_file(tmp_path: Path) -> None:
+    """Killed at any moment of writing the same file over and over."""
+    store = ResultsStore(tmp_path)
+    record = fake_record(REPLICAS[0])
+    for step in range(3):
+        command = [sys.executable, "-c", WRITE, str(tmp_path)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writer:
+            assert writer.stdin is not None and writer.stdout is not None
+            writer.stdin.write(json.dumps(record))
+            writer.stdin.close()
+            assert writer.stdout.readline() == "ready\n"
+            while not store.path("breast_cancer", record["id"]).exists():
+                time.sleep(0.001)
+            time.sleep(0.0137 * step)
+            writer.kill()
+        assert store.read(REPLICAS).records == {record["id"]: record}
+    with store.lock():
+        assert not list(tmp_path.rglob("*.part"))
 
 
 def test_only_whole_records_are_written(tmp_path: Path) -> None:

@@ -15,9 +15,10 @@ from typing import Any
 
 from adaptbin.errors import ResourceError
 from sweeps.service.checkpoints import MEMBERS, StoragePlace
-from sweeps.service.local import local_gpus
 from sweeps.service.manifest import available_cores
-from sweeps.service.plan import Node, Resources
+from sweeps.service.nodes import Node, local_gpus
+from sweeps.service.plan import Resources
+from sweeps.service.space import require_space
 from sweeps.service.work import Job, first_line, last_line
 
 _ENVIRONMENT = {
@@ -69,11 +70,13 @@ def start(ray: Any, job: Job, temporary: Path) -> None:
     size = sum(
         tensor.nbytes for table in job.tables.values() for tensor in vars(table).values() if hasattr(tensor, "nbytes")
     )
+    shared = 256 * 2**20 + 4 * size  # tables and a few megabytes of results; not Ray's 30 % of memory
+    require_space(temporary, shared)
     ray.init(
         address="local",
         num_cpus=available_cores(),
         num_gpus=local_gpus()[0] if job.resources.gpus else 0,
-        object_store_memory=256 * 2**20 + 4 * size,  # tables and a few megabytes of results; not Ray's 30 % of memory
+        object_store_memory=shared,
         include_dashboard=False,
         log_to_driver=False,
         logging_level=logging.ERROR,
@@ -117,9 +120,13 @@ def _gpu_memory(ray: Any, nodes: Sequence[str], resources: Resources) -> dict[st
     """Node -> bytes of the smallest of its GPUs, of the nodes that answer in time."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    ask = ray.remote(local_gpus).options(num_cpus=0, num_gpus=resources.gpus)
+    ask = ray.remote(local_gpus)
     asked = {
-        ask.options(scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False)).remote(): node
+        ask.options(
+            num_cpus=0,
+            num_gpus=resources.gpus,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node, soft=False),
+        ).remote(): node
         for node in nodes
     }
     answered, late = ray.wait(list(asked), num_returns=len(asked), timeout=GPU_SECONDS) if asked else ([], [])

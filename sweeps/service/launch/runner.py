@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sweeps.service.calls import CallThread
 from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlace
@@ -14,11 +14,18 @@ from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
 from sweeps.service.launch.cluster import import_ray, join, live_nodes, require_shared, start
 from sweeps.service.launch.fit import Fit
 from sweeps.service.launch.keeper import KeeperPlace, start_keeper
-from sweeps.service.local import local_nodes
 from sweeps.service.manifest import git_state
-from sweeps.service.plan import Node, Resources, require_fit
+from sweeps.service.nodes import Node, local_nodes
+from sweeps.service.plan import Pack, Resources, require_fit
+from sweeps.service.timing import Timing, time_pack
 from sweeps.service.watchdog import make_folder, watched
-from sweeps.service.work import Job, Listener, Train
+from sweeps.service.work import Job, Listener, Train, threads
+
+if TYPE_CHECKING:
+    from adaptbin.data.encode import EncodedTable
+
+TIMING_SECONDS = 20.0
+"""Longest wait for a worker of a cluster to begin timing steps."""
 
 
 class RayRunner:
@@ -31,13 +38,30 @@ class RayRunner:
     def nodes(self, resources: Resources) -> list[Node]:
         """See :class:`sweeps.service.work.Runner`.  Without an address Ray is not started."""
         if self._address is None:
-            nodes = local_nodes(resources)
+            nodes = local_nodes(with_gpus=resources.gpus > 0)
         else:
             ray = import_ray(local=False)
             join(ray, self._address)
             nodes = live_nodes(ray, resources)
         require_fit(resources, nodes)
         return nodes
+
+    def timed(
+        self, pack: Pack, table: EncodedTable, resources: Resources, *, device: str, seconds: float
+    ) -> Timing | None:
+        """See :class:`sweeps.service.work.Runner`.  On a cluster that is busy nothing can be told."""
+        if self._address is None:
+            return time_pack(pack.replicas, table, device=device, threads=threads(resources.cpus), seconds=seconds)
+        ray = import_ray(local=False)
+        join(ray, self._address)
+        task = ray.remote(time_pack).options(num_cpus=resources.cpus, num_gpus=resources.gpus, max_retries=0)
+        asked = task.remote(pack.replicas, table, device=device, threads=threads(resources.cpus), seconds=seconds)
+        try:
+            found: Timing = ray.get(asked, timeout=TIMING_SECONDS + 10 * seconds)
+        except ray.exceptions.RayError:
+            ray.cancel(asked, force=True)
+            return None
+        return found
 
     def run(self, job: Job, listener: Listener) -> int | None:
         """See :class:`sweeps.service.work.Runner`."""

@@ -1,0 +1,69 @@
+"""A time limit for a whole sweep: seeds are left out, from the last one on, until the rest fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from adaptbin.errors import ResourceError
+from sweeps.service.plan import Plan
+from sweeps.service.points import Study
+from sweeps.service.progress import duration
+
+LEVEL = 0.05
+
+
+def fit_seeds(
+    plan: Plan, seconds: float, seconds_of: Callable[[Study], float], *, test: str = "wilcoxon"
+) -> tuple[Study, str]:
+    """The study of ``plan`` with as many of its seeds as fit in ``seconds``, and a line or two that say so.
+
+    Seeds go for every point and data set alike, the last one first; those with nothing left to train cost nothing and
+    stay.  ``seconds_of`` estimates a study.
+
+    Raises ResourceError when not even one seed fits.
+    """
+    study = plan.study
+    waiting = {replica.seed for replica in plan.to_do}
+    open_seeds = [seed for seed in study.seeds if seed in waiting]
+    whole = seconds_of(study)
+    if whole <= seconds:
+        return study, f"budget {duration(seconds)}: all {len(study.seeds)} seeds fit"
+
+    def keeping(count: int) -> Study:
+        kept = waiting.difference(open_seeds[count:])
+        return study.only_seeds([seed for seed in study.seeds if seed in kept or seed not in waiting])
+
+    fewest = 1 if len(open_seeds) == len(study.seeds) else 0
+    low, high = fewest, len(open_seeds)  # low fits or is the least there can be; high does not fit
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if seconds_of(keeping(middle)) <= seconds else (low, middle)
+    if low == fewest == 1 and (least := seconds_of(keeping(1))) > seconds:
+        raise ResourceError(
+            f"budget must be enough for one seed of every point, about {duration(least)}, got {duration(seconds)} "
+            f"(all {len(study.seeds)} seeds: {duration(whole)})"
+        )
+    kept, dropped = keeping(low), open_seeds[low:]
+    told = (
+        f"budget {duration(seconds)}: {len(kept.seeds)} of {len(study.seeds)} seeds fit; {_named(dropped)} "
+        f"{'is' if len(dropped) == 1 else 'are'} dropped; without --budget {duration(whole)}"
+    )
+    return kept, "\n".join([told, *_warning(len(kept.seeds), test)])
+
+
+def _warning(seeds: int, test: str) -> Iterable[str]:
+    least = 2.0 ** (1 - seeds)  # of the signed-rank test, see sweeps.service.stats
+    if test == "wilcoxon" and least > LEVEL:
+        count = "1 seed" if seeds == 1 else f"{seeds} seeds"
+        yield f"warning: no difference can be significant: with {count} the test gives p = {least:.3g} at the least"
+    elif seeds < 2:
+        yield "warning: no difference can be tested with 1 seed"
+
+
+def _named(seeds: Sequence[int]) -> str:
+    """``seed 9``, ``seeds 6 to 9``, ``seeds 3, 5, 8``."""
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+    return f"seeds {', '.join(map(str, seeds))}"
