@@ -118,7 +118,7 @@ class RunTree:
         # The output folder that has it run may be another than the one that made it.
         self._log(self._root, tags=told | {"mlflow.note.content": note, OUTPUT_TAG: self._output})
 
-    def make_points(self, points: Sequence[Mapping[str, Any]], unfinished: Sequence[Mapping[str, Any]]) -> None:
+    def make_points(self, points: Sequence[Mapping[str, Any]], unfinished: Sequence[Mapping[str, Any]] = ()) -> None:
         """Make the runs of points that have none yet, so that the interface lists them in this order.
 
         Those ``unfinished``, with replicas still to come, are marked as running, whatever they were.
@@ -156,7 +156,9 @@ class RunTree:
         run.digest = digest
         self._end(run, "FINISHED" if record["status"] == "finished" else "FAILED", end)
 
-    def write_point(self, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any], status: Status) -> None:
+    def write_point(
+        self, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any], status: Status = "FINISHED"
+    ) -> None:
         """Write a point's aggregate, and end its run."""
         _, point = self._point(hyperparameters)
         self._log_changed(point, summary)
