@@ -22,12 +22,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from sweeps.service.stores import Store, resolve_store
-from sweeps.service.tracking import Tracker
+from sweeps.service.tracker import Tracker
 from tests.benchmarks.results import table
 from tests.service.records import DEFAULT, make_record
 
@@ -78,7 +79,7 @@ def project(store: Store, replicas: int, calls: Counter[str], ahead: int) -> tup
                     points=[point.to_dict() for point in POINTS],
                     note="Made-up records.",
                 )
-            tracker.replica(study, record)
+            tracker.replica(study, partial(dict, record))
             while i - calls["set_terminated"] > ahead:
                 time.sleep(0.01)
         assert study is not None
