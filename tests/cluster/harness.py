@@ -338,4 +338,8 @@ class Cluster:
         kill_marked(*(node.mark for node in self.nodes))
         for node in self.nodes:
             node.started.wait()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        end = time.monotonic() + 10.0
+        while self.folder.exists() and time.monotonic() < end:
+            # An agent whose node was gone before it was seen writes until it notices that.
+            shutil.rmtree(self.folder, ignore_errors=True)
+            time.sleep(0.1)

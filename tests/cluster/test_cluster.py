@@ -157,6 +157,29 @@ def test_more_than_any_node_has_is_refused(cluster: Cluster, tmp_path: Path, wor
     assert not output.exists()
 
 
+@pytest.mark.parametrize("token", ["another token, of the same length or not", None])
+def test_a_cluster_with_another_token_is_refused(cluster: Cluster, tmp_path: Path, token: str | None) -> None:
+    path = tmp_path / "token"
+    if token is not None:
+        path.touch(mode=0o600)
+        path.write_text(token)
+    output = tmp_path / "cluster"
+    asked = [*WORDS, "--address", cluster.address, "--output", str(output)]
+    driver = cluster.drive(SCRIPT, *asked, environment={"RAY_AUTH_TOKEN_PATH": str(path)})
+    assert driver.wait(60.0) == 2, driver.err
+    assert len(driver.err.splitlines()) == 1, driver.err
+    assert "RAY_AUTH_TOKEN_PATH" in driver.err
+    assert not output.exists()
+
+
+def test_a_cluster_of_another_version_is_refused(cluster: Cluster, tmp_path: Path) -> None:
+    code = "import sys, ray; ray.__version__ = '2.1'; from sweeps import sensitivity; sys.exit(sensitivity.main())"
+    driver = cluster.drive("-c", code, *WORDS, "--address", cluster.address, "--output", str(tmp_path / "cluster"))
+    assert driver.wait(60.0) == 2, driver.err
+    assert "Version mismatch" in driver.err
+    assert "Ray: 2.1 " in driver.err
+
+
 def test_rays_memory_monitor_costs_a_pack_its_size(tmp_path: Path) -> None:
     memory = psutil.virtual_memory()
     if memory.available < 9 * 2**30:

@@ -86,7 +86,7 @@ def mlflow(monkeypatch):
 def open_tree(mlflow: MemoryMlflow, points=POINTS) -> RunTree:
     study = StudyRun("eol", "0" * 24, tuple(sorted(DEFAULT.to_dict().items())))
     settings = study_settings(make_record(DEFAULT, 0)["identity"], DEFAULT.to_dict())
-    tree = RunTree(_MlflowClient(mlflow), study, None, "sensitivity", settings)
+    tree = RunTree(_MlflowClient(mlflow), study, None, "sensitivity", settings, "an output")
     tree.make_points([point.to_dict() for point in points])
     return tree
 

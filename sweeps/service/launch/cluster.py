@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import logging
 import os
-import socket
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,7 +18,7 @@ from sweeps.service.manifest import available_cores
 from sweeps.service.nodes import Node, local_gpus
 from sweeps.service.plan import Resources
 from sweeps.service.space import require_space
-from sweeps.service.work import Job, first_line, last_line
+from sweeps.service.work import Job, last_line
 
 _ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",  # no CSV, JSON or TensorBoard files per trial
@@ -88,13 +87,16 @@ def join(ray: Any, address: str) -> None:
     """Join the cluster at ``address``, unless that was done.  Raises ResourceError when none answers."""
     if ray.is_initialized():
         return
+    from ray.exceptions import AuthenticationError
+
     try:
         _knock(ray, address)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, AuthenticationError) as error:
+        # In one line, but whole: which versions differ, or where a token was looked for, comes last.
+        reason = " ".join(str(error).split())
         raise ResourceError(
-            f"address must be host:port of a running Ray cluster, or auto, got {address!r}: "
-            f"{first_line(error)} (a cluster that asks for a token needs RAY_AUTH_MODE=token here as well)"
+            f"address must be host:port of a running Ray cluster, or auto, got {address!r}: {reason}"
         ) from error
 
 
@@ -171,10 +173,31 @@ def require_shared(ray: Any, place: StoragePlace) -> None:
 
 
 def _knock(ray: Any, address: str) -> None:
-    """Raise OSError or ValueError unless something listens there; Ray itself would try for minutes."""
-    if address != "auto":
-        host, _, port = address.rpartition(":")
-        # Ray puts this machine's own address in the place of these, so that is where something must listen.
-        if host in ("localhost", "127.0.0.1"):
-            host = ray.util.get_node_ip_address()
-        socket.create_connection((host, int(port)), timeout=5.0).close()
+    """Raise OSError or ValueError unless a Ray cluster answers there and takes our token.
+
+    Ray itself would try for 20 s, say so in as many lines, and not name the token.
+    """
+    if address == "auto":
+        return
+    import grpc
+    from ray._private.authentication.http_token_authentication import get_auth_headers_if_auth_enabled
+    from ray.core.generated import gcs_service_pb2, gcs_service_pb2_grpc
+
+    messages: Any = gcs_service_pb2
+    calls: Any = gcs_service_pb2_grpc
+    host, _, port = address.rpartition(":")
+    # Ray puts this machine's own address in the place of these, so that is where something must listen.
+    if host in ("localhost", "127.0.0.1"):
+        host = ray.util.get_node_ip_address()
+    token = [(name.lower(), value) for name, value in get_auth_headers_if_auth_enabled({}).items()]
+    with grpc.insecure_channel(f"{host}:{int(port)}") as channel:
+        try:
+            head = calls.NodeInfoGcsServiceStub(channel)
+            head.GetClusterId(messages.GetClusterIdRequest(), timeout=5.0, metadata=token)
+        except grpc.RpcError as error:
+            if error.code() == grpc.StatusCode.UNAUTHENTICATED:
+                raise ConnectionError(
+                    "it asks for another token, which RAY_AUTH_TOKEN, the file RAY_AUTH_TOKEN_PATH or "
+                    "~/.ray/auth_token must hold, with RAY_AUTH_MODE=token"
+                ) from error
+            raise ConnectionError(f"no Ray cluster answers there ({error.code().name.lower()})") from error
