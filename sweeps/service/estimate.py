@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import fmean
@@ -145,13 +145,23 @@ def guessed_speed(architecture: Architecture, sizes: Sizes) -> float:
     return 6.0 * weights * sizes.train_rows / rate + steps * (SECONDS_PER_STEP + weights * SECONDS_PER_WEIGHT)
 
 
+def pack_seconds(pack: Pack, speeds: Mapping[str, Speed]) -> float:
+    """Seconds of one pack."""
+    speed = speeds[pack.dataset]
+    return _pretrainings(pack) * speed.per_model + len(pack.replicas) * speed.per_replica
+
+
+def longest_first(packs: Sequence[Pack], speeds: Mapping[str, Speed]) -> tuple[Pack, ...]:
+    """Packs in the order to train them in: none that takes long is left for the end, where it would hold up all."""
+    return tuple(sorted(packs, key=lambda pack: -pack_seconds(pack, speeds)))
+
+
 def estimate(plan: Plan, speeds: Mapping[str, Speed]) -> Estimate:
     """Give each pack of ``plan`` to the first free worker and see when the last is done."""
     busy = [0.0] * max(1, min(plan.workers, len(plan.packs)))
     total = 0.0
-    for pack in plan.packs:
-        speed = speeds[pack.dataset]
-        seconds = _pretrainings(pack) * speed.per_model + len(pack.replicas) * speed.per_replica
+    for pack in longest_first(plan.packs, speeds):
+        seconds = pack_seconds(pack, speeds)
         total += seconds
         heapq.heapreplace(busy, busy[0] + seconds)
     names: dict[str, list[str]] = {}

@@ -10,7 +10,7 @@ from adaptbin.data.registry import get_card
 from adaptbin.errors import DataNotFoundError
 from sweeps.service.budget import fit_seeds
 from sweeps.service.checkpoints import CheckpointPlace
-from sweeps.service.estimate import Speed, describe, estimate, speeds
+from sweeps.service.estimate import Speed, describe, estimate, longest_first, speeds
 from sweeps.service.failures import FailureLog
 from sweeps.service.memory import Sizes, needs
 from sweeps.service.nodes import Node
@@ -84,6 +84,11 @@ class Planner:
     def describe(self, plan: Plan) -> str:
         """The plan in words, with memory and time."""
         return "\n".join(filter(None, [describe(plan, self._estimate(plan)), self.told_of_budget]))
+
+    def in_order(self, plan: Plan) -> tuple[Pack, ...]:
+        """The packs of ``plan`` in the order to train them in."""
+        self._estimate(plan)
+        return longest_first(plan.packs, self._speeds)
 
     def _estimate(self, plan: Plan) -> Estimate:
         if not {pack.dataset for pack in plan.packs} <= self._speeds.keys():

@@ -157,7 +157,14 @@ class Sweep:
                 }
 
             with Steering(self._store.output, answer, status) as steering:
-                job = Job(plan.packs, tables, plan.resources, self._options.device, self._checkpoints, steering)
+                job = Job(
+                    self._planner.in_order(plan),
+                    tables,
+                    plan.resources,
+                    self._options.device,
+                    self._checkpoints,
+                    steering,
+                )
                 return self._runner.run(job, Recorder(self._store, self._failures, runs, view))
 
     def _change(self, request: Request, view: ProgressView) -> tuple[Change, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,7 @@ from sweeps.service.estimate import (
     describe,
     estimate,
     guessed_speed,
+    longest_first,
     measured_speed,
     speeds,
 )
@@ -116,6 +118,16 @@ def test_packs_side_by_side(resources: Resources, workers: int, factor: float) -
     alone = speeds(plan_of("eol", seeds=8, workers=1), SIZES, [])["eol"]
     found = speeds(plan_of("eol", seeds=8, workers=workers, resources=resources), SIZES, [])["eol"]
     assert found.per_model == pytest.approx(alone.per_model * factor)
+
+
+def test_what_takes_longest_is_trained_first() -> None:
+    plan = plan_of("eol", "hfc", workers=2)
+    known = {"eol": Speed(0.0, 1.0, MEASURED), "hfc": Speed(0.0, 4.0, MEASURED)}
+    packs = longest_first(plan.packs, known)
+    assert [pack.dataset for pack in packs] == sorted((pack.dataset for pack in plan.packs), reverse=True)
+    assert longest_first(plan_of("eol").packs, known) == plan_of("eol").packs  # alike ones stay in order
+    in_order = estimate(replace(plan, packs=packs), known)
+    assert estimate(plan, known) == in_order
 
 
 def test_guesses_grow_with_the_model_and_the_table() -> None:
