@@ -143,11 +143,12 @@ def train_one(
     checkpoint: Checkpoint | None,
     git: Mapping[str, Any],
     progress: Callable[[PackProgress], None],
+    progress_seconds: float = PROGRESS_SECONDS,
     train: Train | None = None,
 ) -> list[dict[str, Any]]:
     """Train one pack and return its records, with time, versions, git state and hardware added to ``runtime``.
 
-    ``progress`` hears of it at most every ``PROGRESS_SECONDS`` and may raise.
+    ``progress`` hears of it at most every ``progress_seconds`` and may raise.
     """
     import torch
 
@@ -156,7 +157,7 @@ def train_one(
     started = datetime.now(UTC)
     torch.set_num_threads(threads)
     records = (train or train_pack)(
-        pack.replicas, table, device=device, checkpoint=checkpoint, progress=_throttled(progress, PROGRESS_SECONDS)
+        pack.replicas, table, device=device, checkpoint=checkpoint, progress=_throttled(progress, progress_seconds)
     )
     stamp = {
         "started_at": started.isoformat(timespec="seconds"),

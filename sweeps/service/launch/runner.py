@@ -19,10 +19,13 @@ from sweeps.service.nodes import Node, local_nodes
 from sweeps.service.plan import Pack, Resources, require_fit
 from sweeps.service.timing import Timing, time_pack
 from sweeps.service.watchdog import make_folder, watched
-from sweeps.service.work import Job, Listener, Train, threads
+from sweeps.service.work import PROGRESS_SECONDS, Job, Listener, Train, threads
 
 if TYPE_CHECKING:
     from adaptbin.data.encode import EncodedTable
+
+REPORT_SECONDS = 0.02
+"""What a report may take of the driver: packs of large clusters report less often, so that it keeps up."""
 
 TIMING_SECONDS = 20.0
 """Longest wait for a worker of a cluster to begin timing steps."""
@@ -86,12 +89,14 @@ class RayRunner:
 
     def _train_all(self, ray: Any, job: Job, listener: Listener, interruption: Interruption, temporary: Path) -> None:
         interruption.arm()  # ray.init installs a handler of its own for SIGTERM
+        at_once = min(len(job.packs), ray.cluster_resources().get("CPU", 1.0) / job.resources.cpus)
         shared = {
             "tables": {key: ray.put(table) for key, table in job.tables.items()},
             "settings": {
                 "device": job.device,
                 "checkpoints": self._place_for_workers(ray, job.checkpoints),
                 "git": git_state(),
+                "progress_seconds": max(PROGRESS_SECONDS, at_once * REPORT_SECONDS),
                 "train": self._train,
             },
         }

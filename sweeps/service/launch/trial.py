@@ -26,7 +26,8 @@ def trial(config: Mapping[str, Any], *, tables: Mapping[Any, Any], settings: Map
     """Train one pack and report its records, or why there are none.
 
     ``config``: a pack, see :func:`to_config`.  ``tables``: table key -> object reference.  ``settings``: ``device``,
-    the kind of device asked for; ``checkpoints``, ``git`` and ``train`` as in :func:`sweeps.service.work.train_one`.
+    the kind of device asked for, and ``checkpoints``; ``git``, ``progress_seconds`` and ``train`` as in
+    :func:`sweeps.service.work.train_one`.
     """
     import ray
     from ray import tune
@@ -57,6 +58,7 @@ def trial(config: Mapping[str, Any], *, tables: Mapping[Any, Any], settings: Map
             checkpoint=settings["checkpoints"].of(pack) if settings["checkpoints"] else None,
             git=settings["git"],
             progress=lambda state: tune.report({"event": "progress", "progress": state}),
+            progress_seconds=settings["progress_seconds"],
             train=settings["train"],
         )
         for record in records:
