@@ -75,7 +75,10 @@ class ResultsStore:
         return path
 
     def read(self, replicas: Iterable[Replica]) -> Reading:
-        """Records of those replicas that are there; files that do not hold one are named in ``rejected``."""
+        """Records of those replicas that are there; files that do not hold one are named in ``rejected``.
+
+        They come without their curves, which are nearly all of a record: only MLflow shows them, and it reads the file.
+        """
         reading = Reading()
         for replica in replicas:
             path = self.path(replica.dataset, replica.id)
@@ -92,6 +95,7 @@ class ResultsStore:
             except ValueError as error:
                 reading.rejected[path] = str(error)
             else:
+                del record["curves"]
                 reading.records[replica.id] = record
         return reading
 
