@@ -212,8 +212,9 @@ class Network:
 
 
 def _below_private(*paths: Path) -> list[str]:
-    """Those of ``paths`` that would be hidden by a host's own empty folders."""
-    return [str(path) for path in paths if any(path.is_relative_to(folder) for folder in PRIVATE)]
+    """Those of ``paths`` that would be hidden by a host's own empty folders, but for what lies in another of them."""
+    hidden = {path for path in paths if any(path.is_relative_to(folder) for folder in PRIVATE)}
+    return [str(path) for path in sorted(hidden) if not hidden.intersection(path.parents)]
 
 
 def _stop(host: Host) -> None:
@@ -229,7 +230,10 @@ def _stop(host: Host) -> None:
 
 def _only_child(pid: int) -> int | None:
     """The one child of a process: of ``unshare --fork``, the first process of the host."""
-    words = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    try:
+        words = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:  # it has ended
+        return None
     return int(words[0]) if words else None
 
 
