@@ -19,7 +19,7 @@ from sweeps.service import kernel_kills, nodes
 from sweeps.service.calls import CallThread
 from sweeps.service.checkpoints import FolderPlace
 from sweeps.service.dispatch import pack_records, unpack_records
-from sweeps.service.interrupt import Interrupted, noting_signals
+from sweeps.service.interrupt import Interrupted, Terminated, noting_signals
 from sweeps.service.launch import RayRunner
 from sweeps.service.launch.trial import from_config, granted_device, to_config
 from sweeps.service.local import InProcessRunner
@@ -285,3 +285,14 @@ def test_ray_with_every_kind_of_trouble(breast_cancer: EncodedTable, tmp_path: P
     # Of the failed pack only its membership is left; the finished ones left nothing.
     assert list(place.begun()) == [PACKS[1].key]
     assert {worker["host"] for _, worker in heard.workers} and len({worker["pid"] for _, worker in heard.workers}) <= 4
+
+
+def test_sigterm_while_ray_starts_ends_as_ever(monkeypatch: pytest.MonkeyPatch, breast_cancer: EncodedTable) -> None:
+    def start(*_: Any) -> None:
+        raise SystemExit(int(signal.SIGTERM))  # what Ray's own handler does
+
+    ray = SimpleNamespace(shutdown=lambda: None)
+    monkeypatch.setattr("sweeps.service.launch.runner.import_ray", lambda *, local: ray)
+    monkeypatch.setattr("sweeps.service.launch.runner.start", start)
+    with pytest.raises(Terminated):
+        RayRunner().run(job_of(breast_cancer), Hearing())

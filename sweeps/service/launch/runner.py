@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +13,7 @@ from sweeps.service.calls import CallThread
 from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlace
 from sweeps.service.dispatch import PackQueue
 from sweeps.service.guard import guarded
-from sweeps.service.interrupt import Interrupted, Interruption, noting_signals
+from sweeps.service.interrupt import Interrupted, Interruption, Terminated, noting_signals
 from sweeps.service.launch.cluster import import_ray, join, live_nodes, require_shared, start
 from sweeps.service.launch.fit import Fit
 from sweeps.service.launch.keeper import KeeperPlace, start_keeper
@@ -74,14 +77,16 @@ class RayRunner:
             if self._address is None:
                 with guarded(interruption) as guard:
                     try:
-                        start(ray, job, temporary)
+                        with _terminated_as_ever():
+                            start(ray, job, temporary)
                         self._train_all(ray, job, listener, interruption, temporary)
                     finally:
                         guard.rest()
                         ray.shutdown()
             else:
                 try:
-                    join(ray, self._address)
+                    with _terminated_as_ever():
+                        join(ray, self._address)
                     self._train_all(ray, job, listener, interruption, temporary)
                 finally:
                     ray.shutdown()
@@ -117,3 +122,14 @@ class RayRunner:
         if isinstance(place, FolderPlace) and self._address is not None:
             return KeeperPlace(start_keeper(ray, place.folder))
         return place
+
+
+@contextmanager
+def _terminated_as_ever() -> Iterator[None]:
+    """Until ours is back, Ray's own handler of SIGTERM ends the process with the signal's number as its exit code."""
+    try:
+        yield
+    except SystemExit as error:
+        if error.code == signal.SIGTERM:
+            raise Terminated from error
+        raise
