@@ -122,6 +122,7 @@ def drive(address: str, replicas: int, workers: int, minutes: float) -> dict[str
     """Run the simulated sweep and return its figures."""
     plan, planning = plan_of(replicas, workers)
     seconds = pack_seconds(plan, minutes)
+    longest_first = tuple(sorted(plan.packs, key=lambda pack: -seconds[pack.replicas[0].id]))  # as a sweep does
     table = encode(load_table("breast_cancer"))
     tables = {pack.table_key: table for pack in plan.packs}
     process, samples, over = psutil.Process(), [], threading.Event()
@@ -133,7 +134,7 @@ def drive(address: str, replicas: int, workers: int, minutes: float) -> dict[str
     watcher = threading.Thread(target=sample, daemon=True)
     with tempfile.TemporaryDirectory() as folder:
         listener = Listener(Path(folder))
-        job = Job(plan.packs, tables, Resources(), checkpoints=FolderPlace(Path(folder) / "checkpoints"))
+        job = Job(longest_first, tables, Resources(), checkpoints=FolderPlace(Path(folder) / "checkpoints"))
         runner = RayRunner(address, train=sleeping(seconds))
         runner.nodes(Resources())
         watcher.start()
