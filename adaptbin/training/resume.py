@@ -100,7 +100,11 @@ class PackState:
             "core_seconds": core_seconds,
             "stacks": [stack.state() for stack in self._stacks],
         }
-        save_state(self._checkpoint, state)
+        try:
+            save_state(self._checkpoint, state)
+        except OSError:  # a checkpoint is a precaution: without it training goes on, and tries again later
+            self._saved_at = time.perf_counter()
+            return
         self._saved_epoch, self._saved_at = epoch, time.perf_counter()
         self._cost = self._saved_at - began
 

@@ -30,6 +30,9 @@ MEMBERS = "replicas.json"
 
 STATE = "pack.pt"
 
+TRY = "try-"
+"""What the names of folders begin with that are only made to see whether they can be."""
+
 SPOOL_BYTES = 64 * 2**20
 """States up to this size are put together in memory before they are sent, larger ones in a temporary file."""
 
@@ -41,7 +44,10 @@ class CheckpointPlace(Protocol):
         """The pack's checkpoint; called where the pack is trained, when it begins."""
 
     def begun(self) -> dict[str, tuple[str, ...]]:
-        """Key -> replica ids of every pack that was begun, the newest first; unreadable ones have no ids."""
+        """Key -> replica ids of every pack that was begun: those with a state first, and of them the newest.
+
+        Unreadable ones have no ids.
+        """
 
     def forget(self, key: str) -> None:
         """Remove the state of the pack of that key."""
@@ -57,7 +63,8 @@ class FolderPlace:
         """See :class:`CheckpointPlace`."""
         from adaptbin.training.checkpoint import FolderCheckpoint
 
-        write_text(self.folder / pack.key / MEMBERS, members_of(pack))
+        with suppress(OSError):  # a checkpoint is a precaution: without it training goes on
+            write_text(self.folder / pack.key / MEMBERS, members_of(pack))
         return FolderCheckpoint(self.folder / pack.key, *(self.folder / key for key in pack.resumes))
 
     def begun(self) -> dict[str, tuple[str, ...]]:
@@ -65,8 +72,9 @@ class FolderPlace:
         found = []
         for folder in self.folder.glob("*/"):
             with suppress(OSError):
-                found.append((max(path.stat().st_mtime for path in (folder, *folder.iterdir())), folder.name))
-        return {key: self._ids(key) for _, key in sorted(found, reverse=True)}
+                changed = max(path.stat().st_mtime for path in (folder, *folder.iterdir()))
+                found.append(((folder / STATE).is_file(), changed, folder.name))
+        return {key: self._ids(key) for _, _, key in sorted(found, reverse=True)}
 
     def forget(self, key: str) -> None:
         """See :class:`CheckpointPlace`."""
@@ -96,7 +104,8 @@ class StoragePlace:
 
     def of(self, pack: Pack) -> Checkpoint:
         """See :class:`CheckpointPlace`."""
-        self.put(f"{pack.key}/{MEMBERS}", io.BytesIO(members_of(pack).encode()))
+        with suppress(OSError):
+            self.put(f"{pack.key}/{MEMBERS}", io.BytesIO(members_of(pack).encode()))
         return SentCheckpoint(
             [f"{key}/{STATE}" for key in (pack.key, *pack.resumes)],
             get=self.get,
@@ -110,11 +119,14 @@ class StoragePlace:
         files, root = self._opened
         found = files.get_file_info(fs.FileSelector(root, recursive=True, allow_not_found=True))
         changed: dict[str, float] = {}
+        with_state: set[str] = set()
         for info in found:
             key, _, name = info.path.removeprefix(root).strip("/").partition("/")
-            if name in (MEMBERS, STATE):
+            if name == STATE:
+                with_state.add(key)
+            if name in (MEMBERS, STATE) and not key.startswith(TRY):  # else another sweep looks whether it can write
                 changed[key] = max(changed.get(key, 0.0), info.mtime_ns or 0)
-        newest_first = sorted(changed, key=lambda key: changed[key], reverse=True)
+        newest_first = sorted(changed, key=lambda key: (key in with_state, changed[key]), reverse=True)
         members = {key: self.get(f"{key}/{MEMBERS}") for key in newest_first}
         return {key: () if file is None else parse_members(file.read()) for key, file in members.items()}
 
@@ -148,7 +160,7 @@ class StoragePlace:
 
     def require(self) -> None:
         """Raise ResourceError unless files can be written, read and removed there."""
-        name = f"try-{uuid.uuid4().hex}"
+        name = f"{TRY}{uuid.uuid4().hex}"
         try:
             self.put(f"{name}/{MEMBERS}", io.BytesIO(b"[]"))
             found = self.get(f"{name}/{MEMBERS}")
@@ -183,7 +195,10 @@ class SentCheckpoint:
     def read(self) -> Iterator[BinaryIO]:
         """States to go on from: the pack's own, then those of packs it was cut from."""
         for name in self.names:
-            if (found := self.get(name)) is not None:
+            found = None
+            with suppress(OSError):
+                found = self.get(name)
+            if found is not None:
                 with found:
                     yield found
 

@@ -164,7 +164,15 @@ class PackQueue:
         """Let more packs wait."""
         packs = list(packs)
         self._withdrawn.difference_update(replica.id for pack in packs for replica in pack.replicas)
-        self._waiting.extend(packs)
+        # What was withdrawn and is wanted again may still be in training.
+        held = {replica.id for training in self._training.values() for replica in training.pack.replicas}
+        for pack in packs:
+            left = tuple(replica for replica in pack.replicas if replica.id not in held)
+            if left:
+                whole = len(left) == len(pack.replicas)
+                self._waiting.append(pack if whole else Pack(left, resumes=(pack.key, *pack.resumes)))
+        for training in self._training.values():
+            training.stops = self._wanted(training.pack) != training.pack
 
     def withdraw(self, ids: Iterable[str]) -> None:
         """Take replicas out of all packs; packs in training that hold one are to be stopped."""

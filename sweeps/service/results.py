@@ -10,12 +10,13 @@ import json
 import os
 import socket
 import tempfile
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from adaptbin.config import METHOD_VERSION, RECORD_SCHEMA, Replica, id_of
 from adaptbin.data.registry import CARDS
@@ -55,6 +56,9 @@ class Reading:
     """Replica id -> record, in the order the replicas were asked for."""
     rejected: dict[Path, str] = field(default_factory=dict)
     """File -> why it does not count."""
+
+
+LOCK_SECONDS = 0.5
 
 
 class ResultsStore:
@@ -131,11 +135,9 @@ class ResultsStore:
 
         Raises ResourceError, naming the holder, when another run holds it.
         """
-        import fcntl  # POSIX only; imported here so that reading results works anywhere
-
         with open(self.output / ".lock", "a+", encoding="utf-8") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _lock_patiently(file)
             except OSError as error:
                 file.seek(0)
                 holder = file.read().strip() or "another process"
@@ -149,6 +151,20 @@ class ResultsStore:
             file.flush()
             remove_unfinished(self.output)
             yield
+
+
+def _lock_patiently(file: IO[str]) -> None:
+    """Lock a file for this process alone.  Who only looks whether it is locked holds it for a moment, too."""
+    import fcntl  # POSIX only; imported here so that reading results works anywhere
+
+    end = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            return fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= end:
+                raise
+            time.sleep(0.05)
 
 
 def check_record(record: Any, replica_id: str) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, get_args
 
-from adaptbin.errors import ConfigError, ResourceError
+from adaptbin.errors import AdaptBinError, ConfigError, ResourceError
 from sweeps.service.files import write_text
 from sweeps.service.work import Change
 
@@ -91,7 +91,7 @@ class Steering:
                 raise ConfigError(f"a request must be one of {', '.join(get_args(Verb))}, got {told!r}")
             change, message = self._answer(Request(told["verb"], str(told["panel"]), float(told["value"])))
             answer = {"done": True, "message": message}
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (AdaptBinError, OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
             answer = {"done": False, "message": str(error)}
         with suppress(OSError):
             path.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adaptbin.config import Replica
-from adaptbin.errors import AdaptBinError, DataError
+from adaptbin.errors import AdaptBinError, ConfigError, DataError
 from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlace
 from sweeps.service.failures import FailureLog
 from sweeps.service.interrupt import Terminated, raising_sigterm
@@ -145,7 +145,7 @@ class Sweep:
         with ProgressView(plan, sys.stderr) as view:
 
             def answer(request: Request) -> tuple[Change, str]:
-                return self._change(request, view)
+                return self._change(request, view, tables)
 
             def status() -> Mapping[str, Any]:
                 names = "+".join(self._study.datasets)
@@ -167,7 +167,7 @@ class Sweep:
                 )
                 return self._runner.run(job, Recorder(self._store, self._failures, runs, view))
 
-    def _change(self, request: Request, view: ProgressView) -> tuple[Change, str]:
+    def _change(self, request: Request, view: ProgressView, tables: Tables) -> tuple[Change, str]:
         """Extend or cut the study while it trains.  Raises ConfigError when that cannot be."""
         before = {replica.id for replica in self._study.all_replicas}
         change = with_value if request.verb == "add" else without_value
@@ -176,6 +176,11 @@ class Sweep:
         reading = self._store.read([*self._study.all_replicas, *study.all_replicas])
         if request.verb == "add":
             plan = self._planner.plan(study, reading, leave=before)
+            if absent := {pack.table_key[0] for pack in plan.packs if pack.table_key not in tables}:
+                raise ConfigError(
+                    "points are added to data sets and splits that this run trains, got also "
+                    f"{', '.join(sorted(absent))}, of which all was there; start a run with --value {request} instead"
+                )
             asked, effect = Change(added=plan.packs), f"added: {len(plan.to_do)} replicas in {len(plan.packs)} packs"
             later = f"in later runs give --value {request} to keep it"
         else:
@@ -282,8 +287,9 @@ class Sweep:
         """Remove checkpoints of this study that no pack will resume; those of other studies stay."""
         asked = {replica.id for replica in self._study.all_replicas}
         used = {key for pack in plan.packs for key in (pack.key, *pack.resumes)}
+        failed = {replica.id for replica in plan.failed}  # tried again some day
         for key, ids in self._checkpoints.begun().items():
-            if key not in used and asked.issuperset(ids):
+            if key not in used and asked.issuperset(ids) and failed.isdisjoint(ids):
                 self._checkpoints.forget(key)
 
 

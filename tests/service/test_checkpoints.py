@@ -17,7 +17,7 @@ from moto.server import ThreadedMotoServer
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError, ResourceError
 from sweeps.service.checkpoints import MEMBERS, STATE, FolderPlace, SentCheckpoint, StoragePlace, parse_members
-from sweeps.service.plan import Pack
+from sweeps.service.plan import Pack, make_plan
 from sweeps.service.points import get_panels, sensitivity_study
 
 STUDY = sensitivity_study([get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=range(2))
@@ -101,6 +101,14 @@ def test_newest_first(tmp_path: Path) -> None:
         assert list(place.begun()) == [PART.key, WHOLE.key]
         os.utime(tmp_path / WHOLE.key / STATE, (1e9, 1e9))
         assert list(place.begun()) == [WHOLE.key, PART.key]
+
+
+def test_a_part_that_saved_nothing_yet_does_not_hide_the_state_of_the_whole(place: Any) -> None:
+    save(place, WHOLE, b"whole")
+    place.of(PART)  # begun, and then the machine died
+    assert list(place.begun()) == [WHOLE.key, PART.key]
+    plan = make_plan(STUDY, [r.id for r in STUDY.all_replicas[4:]], begun=place.begun())
+    assert plan.packs == (WHOLE,)
 
 
 def test_unreadable_folders_hold_nothing(tmp_path: Path) -> None:

@@ -182,6 +182,17 @@ def test_packs_can_be_added_also_what_was_withdrawn_before() -> None:
         assert not it.queue.is_over
 
 
+def test_what_is_wanted_again_before_it_stopped_is_trained_once() -> None:
+    with scene(PACKS[:1]) as it:
+        it.train("a")
+        gone = PACKS[0].replicas[0]
+        it.queue.withdraw([gone.id])
+        assert it.queue.stops("a")
+        it.queue.add([Pack((gone,)), PACKS[1]])
+        assert not it.queue.stops("a")
+        assert it.queue.waiting == [PACKS[1]]
+
+
 def test_a_run_that_broke_hands_back_all_packs() -> None:
     with scene() as it:
         names = {"a": it.train("a"), "b": it.train("b")}

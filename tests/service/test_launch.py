@@ -18,9 +18,10 @@ from adaptbin.errors import ResourceError
 from sweeps.service import kernel_kills, nodes
 from sweeps.service.calls import CallThread
 from sweeps.service.checkpoints import FolderPlace
-from sweeps.service.dispatch import pack_records, unpack_records
+from sweeps.service.dispatch import PackQueue, pack_records, unpack_records
 from sweeps.service.interrupt import Interrupted, Terminated, noting_signals
 from sweeps.service.launch import RayRunner
+from sweeps.service.launch.fit import Fit
 from sweeps.service.launch.trial import from_config, granted_device, to_config
 from sweeps.service.local import InProcessRunner
 from sweeps.service.plan import Pack, Resources, make_plan
@@ -296,3 +297,40 @@ def test_sigterm_while_ray_starts_ends_as_ever(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr("sweeps.service.launch.runner.start", start)
     with pytest.raises(Terminated):
         RayRunner().run(job_of(breast_cancer), Hearing())
+
+
+def broken(error: Exception, cause: Exception) -> RuntimeError:
+    """As Tune hands on what it does not know."""
+    try:
+        try:
+            raise cause
+        except Exception as known:
+            raise error from known
+    except RuntimeError as told:
+        return told
+
+
+def test_what_ray_makes_of_a_loss_of_memory_or_of_an_object() -> None:
+    from ray.exceptions import ObjectLostError, OutOfMemoryError
+
+    heard = Hearing()
+    with CallThread() as calls, noting_signals() as interruption:
+        queue = PackQueue(PACKS[:2], heard, calls, lambda key: None)
+        fit = Fit(queue, calls, None, interruption)
+        for name, pid in (("a", 11), ("b", 12)):
+            queue.take(name)
+            queue.report(name, {"event": "began", "node": "n0de", "pid": pid, "kernel_kills": 0})
+        text = "low on memory. (IP: 127.0.0.1, ID: n0de) Selected to kill: (Actor(x): pid=11, memory used=2GB)"
+        fit._broke(broken(RuntimeError("Caught unexpected exception"), OutOfMemoryError(text)))
+        assert sorted(len(pack.replicas) for pack in queue.waiting) == [2, 3, 5]
+
+        lost = ObjectLostError("ab" * 28, None, "")
+        for _ in range(3):
+            assert queue.take("c") is not None
+            fit._broke(broken(RuntimeError("Caught unexpected exception"), lost))
+            assert queue.training("c") is None
+        with pytest.raises(RuntimeError, match="Caught unexpected"):
+            fit._broke(broken(RuntimeError("Caught unexpected exception"), lost))
+        with pytest.raises(RuntimeError, match="something else"):
+            fit._broke(broken(RuntimeError("something else"), ValueError("x")))
+    assert "Ray's memory monitor killed its worker; goes on in two halves" in [reason for _, reason in heard.retries]

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import logging
 import os
+import signal
+import threading
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from adaptbin.errors import ResourceError
-from sweeps.service.checkpoints import MEMBERS, StoragePlace
+from sweeps.service.checkpoints import MEMBERS, TRY, StoragePlace
 from sweeps.service.manifest import available_cores
 from sweeps.service.nodes import Node, local_gpus
 from sweeps.service.plan import Resources
@@ -91,7 +93,10 @@ def join(ray: Any, address: str) -> None:
 
     try:
         _knock(ray, address)
+        handler = signal.getsignal(signal.SIGTERM)
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, handler)  # Ray's own ends the process with an exit code of its own
     except (OSError, ValueError, RuntimeError, AuthenticationError) as error:
         # In one line, but whole: which versions differ, or where a token was looked for, comes last.
         reason = " ".join(str(error).split())
@@ -146,7 +151,7 @@ def require_shared(ray: Any, place: StoragePlace) -> None:
     from ray.exceptions import RayError
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-    name = f"try-{uuid.uuid4().hex}"
+    name = f"{TRY}{uuid.uuid4().hex}"
     place.put(f"{name}/{MEMBERS}", io.BytesIO(b"[]"))
 
     def sees() -> bool:

@@ -21,6 +21,9 @@ from sweeps.service.work import Failure, Steering, first_line
 STEERING_SECONDS = 1.0
 """Time between two looks at what was asked of a run under way."""
 
+MAX_LOSSES = 3
+"""How often Ray may lose something of a run, but for what its memory monitor does, before the run ends."""
+
 NODE_SECONDS = 5.0
 """Longest wait for a machine to say how many processes its kernel has killed."""
 
@@ -40,6 +43,7 @@ class Fit:
         self._steering = steering
         self._interruption = interruption
         self._steered = time.monotonic()
+        self._losses = 0
 
     def run(self, shared: Mapping[str, Any], resources: Resources, folder: Path) -> None:
         """Train until nothing waits.  Raises Interrupted after a signal, and whatever the listener raised.
@@ -90,9 +94,17 @@ class Fit:
 
     def _broke(self, error: BaseException) -> None:
         """Ray gave up the whole run.  Its memory monitor does that: one worker was killed, all packs lost theirs."""
-        text = "\n".join(_causes(error))
+        from ray.exceptions import RayError
+
+        causes = _causes(error)
+        text = "\n".join(f"{type(cause).__name__}: {cause}" for cause in causes)
         if "low on memory" not in text and "OutOfMemory" not in text:
-            raise error
+            self._losses += 1
+            if self._losses > MAX_LOSSES or not any(isinstance(cause, RayError) for cause in causes):
+                raise error
+            # A report that lay on a machine that died before the driver had it, for one.
+            self.queue.all_stopped(f"{first_line(causes[-1])}; goes on from its checkpoint")
+            return
         killed = text.partition("Selected to kill")[2]
         pids = set(map(int, re.findall(r"\bpid=(\d+)", killed)))
         for victim in self.queue.find(lambda began: began["pid"] in pids and str(began["node"]) in text):
@@ -199,10 +211,11 @@ def _kernel_kills_of(node: str) -> int:
         return 0
 
 
-def _causes(error: BaseException) -> list[str]:
-    texts = []
+def _causes(error: BaseException) -> list[BaseException]:
+    """The error and what led to it, the first cause last."""
+    found = []
     at: BaseException | None = error
-    while at is not None:
-        texts.append(f"{type(at).__name__}: {at}")
+    while at is not None and at not in found:
+        found.append(at)
         at = at.__cause__ or at.__context__
-    return texts
+    return found

@@ -81,9 +81,9 @@ class KeeperPlace:
 
     def _ask(self, method: str, *arguments: Any) -> Any:
         import ray
-        from ray.exceptions import GetTimeoutError, RayActorError
+        from ray.exceptions import RayError
 
         try:
             return ray.get(getattr(self.keeper, method).remote(*arguments), timeout=SEND_SECONDS)
-        except (GetTimeoutError, RayActorError):
+        except RayError:  # the keeper died, its disk is full, the store is
             return None  # a checkpoint is a precaution: without it training goes on

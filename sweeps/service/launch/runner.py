@@ -79,7 +79,7 @@ class RayRunner:
                     try:
                         with _terminated_as_ever():
                             start(ray, job, temporary)
-                        self._train_all(ray, job, listener, interruption, temporary)
+                        stopped = self._train_all(ray, job, listener, interruption, temporary)
                     finally:
                         guard.rest()
                         ray.shutdown()
@@ -87,12 +87,13 @@ class RayRunner:
                 try:
                     with _terminated_as_ever():
                         join(ray, self._address)
-                    self._train_all(ray, job, listener, interruption, temporary)
+                    stopped = self._train_all(ray, job, listener, interruption, temporary)
                 finally:
                     ray.shutdown()
-        return interruption.signum
+        return interruption.signum if stopped else None
 
-    def _train_all(self, ray: Any, job: Job, listener: Listener, interruption: Interruption, temporary: Path) -> None:
+    def _train_all(self, ray: Any, job: Job, listener: Listener, interruption: Interruption, temporary: Path) -> bool:
+        """Whether the run was interrupted."""
         interruption.arm()  # ray.init installs a handler of its own for SIGTERM
         at_once = min(len(job.packs), ray.cluster_resources().get("CPU", 1.0) / job.resources.cpus)
         shared = {
@@ -113,7 +114,8 @@ class RayRunner:
                 while not queue.is_over:
                     fit.run(shared, job.resources, Path(tempfile.mkdtemp(prefix="tune-", dir=temporary)))
         except Interrupted:
-            return
+            return True
+        return False  # a signal that comes later stops nothing that is left to do
 
     def _place_for_workers(self, ray: Any, place: CheckpointPlace | None) -> Any:
         """On one machine, and where storage is shared, the place itself; else states travel to the driver's folder."""
