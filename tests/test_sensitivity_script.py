@@ -469,7 +469,7 @@ def until(condition: Callable[[], Any], seconds: float = 90.0) -> Any:
 @pytest.mark.slow
 def test_ray_killed_interrupted_and_continued(tmp_path: Path, no_mlflow: None) -> None:
     """Kill a worker in mid training, interrupt the run after its first results, continue it: as if nothing happened."""
-    words = "--dataset breast_cancer --epochs 80 --probe-epochs 2 --probes 1 --panel tau --seeds 3"
+    words = "--dataset breast_cancer --epochs 300 --probe-epochs 2 --probes 1 --panel tau --seeds 3"
     crowd, calm = tmp_path / "crowd", tmp_path / "calm"
     crowd.mkdir()
     checkpoints = crowd / "checkpoints"
