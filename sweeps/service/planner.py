@@ -59,7 +59,8 @@ class Planner:
         return make_plan(
             study,
             {*reading.records, *leave},
-            failed=() if options.retry_failed else self._failures.read(missing),
+            failed=self._failures.read(missing),
+            retry_failed=options.retry_failed,
             resources=options.resources,
             workers=max(1, sum(map(options.resources.fit, nodes))),
             pack_size=options.pack,

@@ -135,7 +135,7 @@ def _searcher(queue: PackQueue) -> Any:
             Path(checkpoint_path).touch()
 
         def restore(self, checkpoint_path: str) -> None:
-            raise NotImplementedError
+            raise NotImplementedError("a run is continued from results and checkpoints, never from Tune's own state")
 
     return FromQueue(queue)
 
