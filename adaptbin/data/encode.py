@@ -7,18 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 import pandas as pd
-import torch
-from torch import Tensor
 
 from adaptbin.config import SPLIT_SEED
 from adaptbin.data.registry import Card
 from adaptbin.data.splits import Split, split_rows
 from adaptbin.data.table import Table, check_finite
 from adaptbin.errors import ConfigError, DataError, nearest
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 UnseenCategory = Literal["own", "zero"]
 
@@ -74,6 +75,8 @@ def encode(table: Table, *, split_seed: int = SPLIT_SEED, unseen_category: Unsee
     Raises DataError for NaN or inf, a part of the split without rows, fewer train rows than a batch, a column that is
     constant in train, and a class (or, for regression, any spread of the target) that train lacks.
     """
+    import torch  # takes a second, and whoever plans or describes tables imports this module without encoding one
+
     if unseen_category not in get_args(UnseenCategory):
         choices = get_args(UnseenCategory)
         raise ConfigError(
@@ -155,6 +158,8 @@ def _codes(values: pd.Series, train: np.ndarray, where: str) -> tuple[np.ndarray
 
 
 def _target(table: Table, split: Split, where: str) -> tuple[Tensor, float, float]:
+    import torch
+
     card = table.card
     if card.levels is None:
         values = table.target.to_numpy(dtype=np.float64)

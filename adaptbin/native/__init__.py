@@ -11,11 +11,12 @@ Functions write into their outputs and raise MemoryError.
 from __future__ import annotations
 
 import ctypes
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from adaptbin.native.library import Heads, Optimizer, load
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "Heads",
@@ -40,6 +41,8 @@ def instruction_set() -> str | None:
 
 def serves(tensor: Tensor) -> bool:
     """Whether the kernels can work on tensors of this device and kind."""
+    import torch  # who has a tensor has it already; who only asks for the instruction set need not
+
     return tensor.device.type == "cpu" and tensor.dtype == torch.float32 and load() is not None
 
 

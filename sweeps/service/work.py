@@ -5,6 +5,7 @@ The same code runs inside a Ray worker and inside the driver's own process.
 
 from __future__ import annotations
 
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -148,15 +149,17 @@ def train_one(
 ) -> list[dict[str, Any]]:
     """Train one pack and return its records, with time, versions, git state and hardware added to ``runtime``.
 
-    ``progress`` hears of it at most every ``progress_seconds`` and may raise.
+    ``progress`` hears of it at most every ``progress_seconds`` and may raise.  ``train`` stands in for
+    :func:`adaptbin.training.pack.train_pack`.
     """
-    import torch
-
-    from adaptbin.training.pack import train_pack
-
     started = datetime.now(UTC)
-    torch.set_num_threads(threads)
-    records = (train or train_pack)(
+    if train is None:
+        from adaptbin.training.pack import train_pack
+
+        train = train_pack
+    if torch := sys.modules.get("torch"):  # what stands in for training may do without
+        torch.set_num_threads(threads)
+    records = train(
         pack.replicas, table, device=device, checkpoint=checkpoint, progress=_throttled(progress, progress_seconds)
     )
     stamp = {

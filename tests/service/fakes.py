@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adaptbin.config import Replica
 from adaptbin.data import get_card
 from adaptbin.metrics import metrics_of
-from adaptbin.training.pack import PackProgress
 from sweeps.service.plan import Pack
 from sweeps.service.work import Failure
+
+if TYPE_CHECKING:
+    from adaptbin.training.pack import PackProgress
 
 
 def fake_record(replica: Replica) -> dict[str, Any]:
@@ -38,6 +40,8 @@ def fake_record(replica: Replica) -> dict[str, Any]:
 
 def progress_at(epoch: int, epochs: int, replicas: int = 1) -> PackProgress:
     """A report of the pretraining."""
+    from adaptbin.training.pack import PackProgress  # torch: the simulation's workers do without
+
     return PackProgress("pretrain", epoch, epochs, replicas, 0, 1.0, 2.0)
 
 

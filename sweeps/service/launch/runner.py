@@ -14,7 +14,7 @@ from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlac
 from sweeps.service.dispatch import PackQueue
 from sweeps.service.guard import guarded
 from sweeps.service.interrupt import Interrupted, Interruption, Terminated, noting_signals
-from sweeps.service.launch.cluster import import_ray, join, live_nodes, require_shared, start
+from sweeps.service.launch.cluster import import_ray, join, leave, live_nodes, require_shared, start
 from sweeps.service.launch.fit import Fit
 from sweeps.service.launch.keeper import KeeperPlace, start_keeper
 from sweeps.service.manifest import git_state
@@ -82,14 +82,14 @@ class RayRunner:
                         stopped = self._train_all(ray, job, listener, interruption, temporary)
                     finally:
                         guard.rest()
-                        ray.shutdown()
+                        leave(ray)
             else:
                 try:
                     with _terminated_as_ever():
                         join(ray, self._address)
                     stopped = self._train_all(ray, job, listener, interruption, temporary)
                 finally:
-                    ray.shutdown()
+                    leave(ray)
         return interruption.signum if stopped else None
 
     def _train_all(self, ray: Any, job: Job, listener: Listener, interruption: Interruption, temporary: Path) -> bool:

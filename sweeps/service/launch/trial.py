@@ -7,6 +7,7 @@ import gc
 import json
 import os
 import socket
+import sys
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -100,7 +101,6 @@ def granted_device(kind: str, gpus: float) -> str:
 
 def _free_memory() -> None:
     gc.collect()
-    import torch
-
-    if torch.cuda.is_available():
+    torch = sys.modules.get("torch")  # a pack that failed early, or that something stood in for, has not imported it
+    if torch is not None and torch.cuda.is_available():
         torch.cuda.empty_cache()
