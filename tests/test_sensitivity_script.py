@@ -27,6 +27,7 @@ from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
 from sweeps.service.nodes import Node
 from sweeps.service.plan import Resources
+from sweeps.service.results import ResultsStore
 from sweeps.service.steering import Request, ask
 from sweeps.service.sweep import Sweep
 from sweeps.service.work import Job, Listener
@@ -355,12 +356,17 @@ class TestWhatIsTrained:
             return fake_train(replicas, *arguments, **settings)
 
         words = f"{TINY} --seeds 2 --storage {storage}"
-        assert run(words, tmp_path / "out", InProcessRunner(train)) == 130
-        (key,) = [folder.name for folder in storage.iterdir()]
-        assert (storage / key / "pack.pt").read_bytes() == b"state"
-        assert list((tmp_path / "out" / "checkpoints").iterdir()) == []
-        assert run(words, tmp_path / "out") == 0
-        assert list(storage.iterdir()) == []
+        for output in ("out", "other"):
+            assert run(words, tmp_path / output, InProcessRunner(train)) == 130
+            assert list((tmp_path / output / "checkpoints").iterdir()) == []
+        # Two outputs of one study share a storage, and none of what lies there.
+        assert [state.read_bytes() for state in storage.glob("*/*/pack.pt")] == [b"state"] * 2
+        (tmp_path / "out").rename(tmp_path / "moved")
+        assert run(words, tmp_path / "moved") == 0
+        (state,) = storage.glob("*/*/pack.pt")
+        assert state.parent.parent.name == ResultsStore(tmp_path / "other").id
+        assert run(words, tmp_path / "other") == 0
+        assert list(storage.glob("*/*")) == []
 
     def test_checkpoints_of_other_studies_stay(self, tmp_path: Path) -> None:
         other = tmp_path / "checkpoints" / "other"

@@ -102,6 +102,10 @@ class StoragePlace:
                 f"storage must be an absolute folder or an address such as s3://..., got {self.address!r}"
             )
 
+    def below(self, name: str) -> StoragePlace:
+        """A folder of that name in it."""
+        return StoragePlace(f"{self.address.rstrip('/')}/{name}")
+
     def of(self, pack: Pack) -> Checkpoint:
         """See :class:`CheckpointPlace`."""
         with suppress(OSError):

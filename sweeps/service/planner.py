@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +38,7 @@ class Planner:
         runner: Runner,
         store: ResultsStore,
         failures: FailureLog,
-        checkpoints: CheckpointPlace,
+        checkpoints: Callable[[], CheckpointPlace],
     ) -> None:
         self._options = options
         self._study = study
@@ -64,7 +64,7 @@ class Planner:
             resources=options.resources,
             workers=max(1, sum(map(options.resources.fit, nodes))),
             pack_size=options.pack,
-            begun=self._checkpoints.begun() if missing else None,
+            begun=self._checkpoints().begun() if missing else None,
             nodes=nodes,
             needs=needs(study, self._sizes, self._samples, options.device),
         )

@@ -1,36 +1,18 @@
 """What an earlier run, or a move of the folder, left wrong in a store: found and put right before anything is logged.
 
-An output folder has an id of its own, a file in it that every run of MLflow carries as a tag: so a moved folder is
-still known, and another one that logs to the same server is left alone.  Knows MLflow's client by its methods only.
+Every run of MLflow carries the id of its output folder as a tag: so a moved folder is still known, and another one that
+logs to the same server is left alone.  Knows MLflow's client by its methods only.
 """
 
 from __future__ import annotations
 
 import sqlite3
-import uuid
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
-
-from sweeps.service.files import write_text
 
 OUTPUT_TAG = "adaptbin.output"
 EXPERIMENT_PREFIX = "adaptbin/"
-ID_FILE = ".output-id"
 _PER_PAGE = 1000
-
-
-def output_id(output: Path) -> str:
-    """The id of an output folder, made at first asking; the caller holds the folder's lock."""
-    path = output / ID_FILE
-    try:
-        known = path.read_text(encoding="utf-8").strip()
-    except FileNotFoundError:
-        known = ""
-    if not known:
-        known = uuid.uuid4().hex
-        write_text(path, known + "\n")
-    return known
 
 
 def kill_left_running(client: Any, output: str, *, is_own: bool) -> int:

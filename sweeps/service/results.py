@@ -11,6 +11,7 @@ import os
 import socket
 import tempfile
 import time
+import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -60,12 +61,32 @@ class Reading:
 
 LOCK_SECONDS = 0.5
 
+_ID_FILE = ".output-id"
+
 
 class ResultsStore:
     """The results of one output folder."""
 
     def __init__(self, output: Path) -> None:
         self.output = Path(output).absolute()
+        self._new_id = uuid.uuid4().hex
+
+    @property
+    def id(self) -> str:
+        """The output folder's own name for what it shares with others: runs in MLflow, checkpoints in a storage.
+
+        It lies in a file, so that a moved folder keeps it; see :meth:`keep_id`.
+        """
+        try:
+            return (self.output / _ID_FILE).read_text(encoding="utf-8").strip() or self._new_id
+        except (FileNotFoundError, NotADirectoryError):
+            return self._new_id
+
+    def keep_id(self) -> str:
+        """Write the id to its file where that is not there, and return it; the caller holds the lock."""
+        if self.id == self._new_id:
+            write_text(self.output / _ID_FILE, self._new_id + "\n")
+        return self.id
 
     def path(self, dataset: str, replica_id: str) -> Path:
         """Where the record of a replica lies."""
@@ -150,6 +171,7 @@ class ResultsStore:
             file.write(f"process {os.getpid()} on {socket.gethostname()} since {datetime.now(UTC):%Y-%m-%d %H:%M:%SZ}")
             file.flush()
             remove_unfinished(self.output)
+            self.keep_id()
             yield
 
 

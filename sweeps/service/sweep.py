@@ -77,11 +77,16 @@ class Sweep:
         self._runner = runner
         self._store = ResultsStore(options.output)
         self._failures = FailureLog(self._store.output)
-        self._checkpoints = _place(options, self._store.output)
         self._mlflow = resolve_store(options.output, options.root, options.tracking_uri)
         self._began = time.monotonic()
         self._rejected: set[Path] = set()
         self._planner = Planner(options, study, runner, self._store, self._failures, self._checkpoints)
+
+    def _checkpoints(self) -> CheckpointPlace:
+        """Where states are kept: in a storage that others may use, too, below the output folder's own id."""
+        if self._options.storage is None:
+            return FolderPlace(self._store.output / "checkpoints")
+        return StoragePlace(self._options.storage).below(self._store.id)
 
     def run(self) -> int:
         """Do what the options say; returns the exit code of :func:`run_script`.
@@ -107,8 +112,8 @@ class Sweep:
     def _require_writable(self) -> None:
         results = [f"results/{name}" for name in self._study.datasets]
         self._store.require_writable(*results, self._study.name, "checkpoints", "failures", "control")
-        if isinstance(self._checkpoints, StoragePlace):
-            self._checkpoints.require()
+        if self._options.storage is not None:
+            StoragePlace(self._options.storage).require()
 
     def _rebuild(self) -> int:
         reading = self._read()
@@ -162,7 +167,7 @@ class Sweep:
                     tables,
                     plan.resources,
                     self._options.device,
-                    self._checkpoints,
+                    self._checkpoints(),
                     steering,
                 )
                 return self._runner.run(job, Recorder(self._store, self._failures, runs, view))
@@ -288,9 +293,10 @@ class Sweep:
         asked = {replica.id for replica in self._study.all_replicas}
         used = {key for pack in plan.packs for key in (pack.key, *pack.resumes)}
         failed = {replica.id for replica in plan.failed}  # tried again some day
-        for key, ids in self._checkpoints.begun().items():
+        checkpoints = self._checkpoints()
+        for key, ids in checkpoints.begun().items():
             if key not in used and asked.issuperset(ids) and failed.isdisjoint(ids):
-                self._checkpoints.forget(key)
+                checkpoints.forget(key)
 
 
 def what_is_missing(missing: Sequence[Replica], asked: int, failures: Mapping[str, Failure]) -> str:
@@ -308,10 +314,6 @@ def what_is_missing(missing: Sequence[Replica], asked: int, failures: Mapping[st
     if failures:
         lines.append("what failed is trained again with --retry-failed")
     return "\n".join(lines)
-
-
-def _place(options: Options, output: Path) -> CheckpointPlace:
-    return FolderPlace(output / "checkpoints") if options.storage is None else StoragePlace(options.storage)
 
 
 def _ray_runner(options: Options) -> Runner:

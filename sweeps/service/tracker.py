@@ -14,7 +14,7 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from sweeps.service import projection
-from sweeps.service.reconcile import output_id
+from sweeps.service.results import ResultsStore
 from sweeps.service.runs import Client, RunTree, Status, StudyRun
 from sweeps.service.stores import Store, without_password
 from sweeps.service.tracking import connected, environment, is_refusal, reason
@@ -230,7 +230,7 @@ class Tracker:
         with connected(self._store, self._tell) as client:
             self._client = client
             if self._output is None:
-                output = output_id(self._store.output)
+                output = ResultsStore(self._store.output).keep_id()
                 killed = client.kill_left_running(output, is_own=self._store.is_own)
                 if killed:
                     self._tell(f"{killed} runs that an earlier run left running are set as killed")

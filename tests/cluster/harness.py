@@ -326,7 +326,8 @@ class Cluster:
 
     def _finish(self, node: Node) -> None:
         def up() -> bool:
-            assert node.started.poll() in ((None,) if self.block else (None, 0)), f"{node.name} did not start:\n{node.log}"
+            fine = (None,) if self.block else (None, 0)
+            assert node.started.poll() in fine, f"{node.name} did not start:\n{node.log}"
             return "Ray runtime started." in node.log
 
         wait_until(up, f"{node.name}", START_SECONDS)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -21,6 +23,7 @@ from sweeps.service.checkpoints import FolderPlace
 from sweeps.service.dispatch import PackQueue, pack_records, unpack_records
 from sweeps.service.interrupt import Interrupted, Terminated, noting_signals
 from sweeps.service.launch import RayRunner
+from sweeps.service.launch import fit as fit_module
 from sweeps.service.launch.fit import Fit
 from sweeps.service.launch.trial import from_config, granted_device, to_config
 from sweeps.service.local import InProcessRunner
@@ -334,3 +337,52 @@ def test_what_ray_makes_of_a_loss_of_memory_or_of_an_object() -> None:
         with pytest.raises(RuntimeError, match="something else"):
             fit._broke(broken(RuntimeError("something else"), ValueError("x")))
     assert "Ray's memory monitor killed its worker; goes on in two halves" in [reason for _, reason in heard.retries]
+
+
+def test_a_worker_that_cannot_be_handed_the_next_pack(tmp_path: Path) -> None:
+    heard = Hearing()
+    error = tmp_path / "error.txt"
+    error.write_text("Failure # 1 (occurred at 2026-01-01_00-00-00)\nTrainable runner reuse requires reset_config\n")
+    with CallThread() as calls, noting_signals() as interruption:
+        queue = PackQueue(PACKS[:2], heard, calls, lambda key: None)
+        callback = fit_module._callback(Fit(queue, calls, None, interruption))
+        queue.take("a"), queue.take("b")
+        trials = [SimpleNamespace(trial_id="a", status="ERROR", error_file=str(error))]
+        trials.append(SimpleNamespace(trial_id="b", status="RUNNING", error_file=""))
+        for _ in range(2):  # the second time nothing is left to do
+            callback.on_step_begin(1, trials)
+        assert queue.training("a") is None
+        assert queue.training("b") == PACKS[1]
+        assert queue.waiting == [PACKS[0]]
+    ((_, reason),) = heard.retries
+    assert reason.startswith("its worker died (Trainable runner reuse requires reset_config)")
+
+
+LEAVING = """
+import gc, threading
+gc.disable()
+from sweeps.service.launch.cluster import import_ray, leave
+ray = import_ray(local=True)
+ray.init(address="local", num_cpus=1, include_dashboard=False, log_to_driver=False)
+class Cycle: pass
+for _ in range(10_000):  # as Tune leaves them
+    cycle = Cycle()
+    cycle.itself, cycle.reference = cycle, ray.put(1)
+gc.enable()
+threading.Thread(target=gc.collect).start()
+leave(ray)
+assert gc.isenabled()
+"""
+
+
+def test_ray_is_left_while_another_thread_collects_garbage() -> None:
+    """References let go by another thread, just when Ray's core is gone, used to end the process."""
+    done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_who_plans_or_asks_imports_no_torch() -> None:
+    """It takes more than a second, and 200 MB in every process of a cluster."""
+    modules = ["sweeps.sensitivity", "sweeps.service.control", "sweeps.service.launch.trial"]
+    code = f"import sys, {', '.join(modules)}; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

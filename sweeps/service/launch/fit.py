@@ -166,6 +166,10 @@ def _callback(fit: Fit) -> Any:
         def on_step_begin(self, iteration: int, trials: Any, **info: Any) -> None:
             # In the main thread; what is raised here ends the run after Tune cleaned up.
             self._fit.check()
+            for known in trials:
+                # Tune tells nobody when a worker that is kept cannot be handed the next pack.
+                if known.status == "ERROR" and self._fit.queue.training(known.trial_id) is not None:
+                    self._fit.died(known.trial_id, _error_of(known))
 
         def on_trial_result(self, iteration: int, trials: Any, trial: Any, result: Any, **info: Any) -> None:
             self._fit.queue.report(trial.trial_id, result)
