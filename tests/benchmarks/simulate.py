@@ -86,7 +86,7 @@ def sleeping(seconds: Mapping[str, float]) -> Any:
         end = began + seconds[replicas[0].id]
         epochs = replicas[0].budget.epochs
         while (left := end - time.time()) > 0:
-            time.sleep(min(left, 0.25))
+            time.sleep(min(left, 1.0))
             share = (time.time() - began) / (end - began)
             progress(SimpleNamespace(epoch=max(1, min(epochs - 1, int(share * epochs))), epochs=epochs))
         records = [fake_record(replica) for replica in replicas]
