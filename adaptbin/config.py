@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any, Literal, Self, get_args, get_type_hints
 
-from adaptbin.errors import ConfigError, nearest
+from adaptbin.errors import ConfigError, nearest, unknown
 
 METHOD_VERSION = 2
 """Raised whenever a change of the code changes a score; finished replicas of older versions are then trained anew."""
@@ -28,6 +28,17 @@ MAX_SEED = 2**31
 
 MaskingKind = Literal["none", "constant", "random"]
 SeedsVary = Literal["pretrain", "probe", "split"]
+PretextName = Literal["adaptive_binning", "value_recon", "mask_xent", "mask_xent_value_recon", "bin_recon"]
+"""The paper's pretext, and those of its Table 1: VR, MX, MR and BR."""
+
+RECONSTRUCTED: dict[str, tuple[str, ...]] = {
+    "adaptive_binning": ("bins",),
+    "value_recon": ("value",),
+    "mask_xent": ("mask",),
+    "mask_xent_value_recon": ("mask", "value"),
+    "bin_recon": ("index",),
+}
+"""What the decoders of a pretext predict, one decoder each."""
 
 
 def _check_number(name: str, value: float, rule: str, holds: bool) -> None:
@@ -187,9 +198,22 @@ class Protocol(_Config):
     """Hidden blocks of the decoder: one, or as many as the encoder has."""
     plateau_scale: Literal["none", "weights"] = "none"
     """Plateau metric: the feature's loss, or that loss over w_sord + w_mse + w_var."""
+    br_bins: Literal["asked", "one_less"] = "asked"
+    """Bins that BinRecon makes of T: as many, or T - 1."""
+    br_categorical: Literal["codes", "binned"] = "codes"
+    """What BinRecon predicts of a categorical column: its codes, or their bins where it has T levels or more."""
 
     def __post_init__(self) -> None:
         self._check_choices()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain JSON-ready dictionary; what came later than the first results only where it is not the default."""
+        first = {f.name: f.default for f in fields(self)}
+        return {
+            name: value
+            for name, value in super().to_dict().items()
+            if name not in ("br_bins", "br_categorical") or value != first[name]
+        }
 
     @classmethod
     def named(cls, name: str) -> Protocol:
@@ -245,12 +269,18 @@ class Replica:
     """What the seed changes: pretraining and probes, probes only, or the split as well."""
     protocol: Protocol = field(default_factory=Protocol)
     budget: Budget = field(default_factory=Budget)
+    pretext: PretextName = "adaptive_binning"
+    """What the model is pretrained on."""
 
     def __post_init__(self) -> None:
         fits = _whole(self.seed, 0) and self.seed < MAX_SEED
         _check_number("seed", self.seed, f"a whole number in [0, {MAX_SEED})", fits)
         if self.seeds_vary not in get_args(SeedsVary):
             raise ConfigError(f"seeds_vary must be one of {', '.join(get_args(SeedsVary))}, got {self.seeds_vary!r}")
+        if self.pretext not in RECONSTRUCTED:
+            raise ConfigError(unknown("pretext", self.pretext, RECONSTRUCTED))
+        if "mask" in RECONSTRUCTED[self.pretext] and self.hyperparameters.masking == "none":
+            raise ConfigError(f"{self.pretext} predicts which entries are masked, so masking must be on, got 'none'")
 
     @property
     def seeds(self) -> Seeds:
@@ -262,7 +292,11 @@ class Replica:
         )
 
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the number, as plain JSON.  Paths, hosts, packing and devices take no part."""
+        """Everything that decides the number, as plain JSON.  Paths, hosts, packing and devices take no part.
+
+        What came later than the first results (``pretext``) takes part where it is not the default: so they keep ids.
+        """
+        later = {} if self.pretext == "adaptive_binning" else {"pretext": self.pretext}
         return {
             "method_version": METHOD_VERSION,
             "dataset": self.dataset,
@@ -273,6 +307,7 @@ class Replica:
             "budget": self.budget.to_dict(),
             "seed": self.seed,
             "seeds_vary": self.seeds_vary,
+            **later,
         }
 
     @cached_property

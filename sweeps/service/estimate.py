@@ -99,14 +99,15 @@ def measured_speed(pack: Pack, records: Iterable[Mapping[str, Any]], device: str
     Of those, the ones from packs of about the same size count: a replica costs more in a small pack.
     """
     first = pack.replicas[0]
-    same = {name: first.identity()[name] for name in ("dataset", "architecture", "protocol", "seeds_vary")}
+    names = ("dataset", "architecture", "protocol", "seeds_vary", "pretext")
+    same = {name: first.identity().get(name) for name in names}
     kernels = (native.instruction_set() if device == "cpu" else None) or "torch"
     seconds: dict[int, list[float]] = {}
     for record in records:
         identity, runtime = record["identity"], record["runtime"]
         ratio = first.budget.epochs / identity["budget"]["epochs"]
         if (
-            all(identity[name] == value for name, value in same.items())
+            all(identity.get(name) == value for name, value in same.items())
             and 0.5 <= ratio <= 2  # bins grow in a run, so that a short one tells little of a long one
             and runtime["device"].split(":")[0] == device
             and runtime.get("kernels", kernels) == kernels
