@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
-from typing import Any, Literal, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from adaptbin.errors import ConfigError, nearest, unknown
 
@@ -28,11 +28,14 @@ MAX_SEED = 2**31
 
 MaskingKind = Literal["none", "constant", "random"]
 SeedsVary = Literal["pretrain", "probe", "split"]
-PretextName = Literal["adaptive_binning", "value_recon", "mask_xent", "mask_xent_value_recon", "bin_recon"]
-"""The paper's pretext, and those of its Table 1: VR, MX, MR and BR."""
+PretextName = Literal[
+    "adaptive_binning", "adaptive_bin_recon", "value_recon", "mask_xent", "mask_xent_value_recon", "bin_recon"
+]
+"""The paper's pretext, the same without HORD (its Table 3), and those of its Table 1: VR, MX, MR and BR."""
 
 RECONSTRUCTED: dict[str, tuple[str, ...]] = {
     "adaptive_binning": ("bins",),
+    "adaptive_bin_recon": ("bins",),
     "value_recon": ("value",),
     "mask_xent": ("mask",),
     "mask_xent_value_recon": ("mask", "value"),
@@ -63,6 +66,10 @@ def _hints_of(kind: type) -> dict[str, Any]:
 class _Config:
     """Base of the frozen settings: literal fields are checked, unknown keys refused, plain dictionaries returned."""
 
+    _LATER: ClassVar[frozenset[str]] = frozenset()
+    """Fields that came later than the first results: they are told only where they are not the default, so that those
+    results keep their ids."""
+
     def _hints(self) -> dict[str, Any]:
         return _hints_of(type(self))  # type: ignore[arg-type]
 
@@ -85,8 +92,12 @@ class _Config:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {got!r}{nearest(got, choices)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready dictionary of all fields."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        """Plain JSON-ready dictionary of all fields; of those in ``_LATER``, of the ones that are not the default."""
+        values: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
+        for known in fields(self) if self._LATER else ():  # type: ignore[arg-type]
+            if known.name in self._LATER and values[known.name] == known.default:
+                del values[known.name]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -125,6 +136,8 @@ class Architecture(_Config):
 class Hyperparameters(_Config):
     """One point of a sweep: numbers that may differ between the replicas of one pack (each becomes an [R] tensor)."""
 
+    _LATER = frozenset({"refine_every", "split_score"})
+
     w_sord: float = 10.0
     """Weight of the soft ordinal cross entropy (HORD)."""
     w_mse: float = 0.1
@@ -151,6 +164,10 @@ class Hyperparameters(_Config):
     """AdamW's step size in pretraining."""
     weight_decay: float = 1e-5
     """AdamW's decoupled decay in pretraining, on every parameter."""
+    refine_every: int = 0
+    """Refine all features after so many epochs each time, plateau or not; 0: FPT decides (ablation "w/o FPT")."""
+    split_score: Literal["product", "variance", "dispersion"] = "product"
+    """What must exceed tau: Gain_var * Gain_disp, or one of them alone (ablation "w/o DIGS": variance)."""
 
     def __post_init__(self) -> None:
         self._normalise()
@@ -164,7 +181,7 @@ class Hyperparameters(_Config):
             "a finite number > 0",
             _finite(self.learning_rate) and self.learning_rate > 0,
         )
-        for name, least in (("patience", 1), ("min_bin", 1), ("t_init", 2), ("t_max", 2)):
+        for name, least in (("patience", 1), ("min_bin", 1), ("t_init", 2), ("t_max", 2), ("refine_every", 0)):
             value = getattr(self, name)
             _check_number(name, value, f"a whole number >= {least}", _whole(value, least))
         _check_number("t_init", self.t_init, f"at most t_max ({self.t_max})", self.t_init <= self.t_max)
@@ -181,6 +198,8 @@ class Hyperparameters(_Config):
 @dataclass(frozen=True, kw_only=True)
 class Protocol(_Config):
     """Named choices where paper, released code and we differ; a default is the paper's, or ours where it is silent."""
+
+    _LATER = frozenset({"br_bins", "br_categorical"})
 
     label_order: Literal["clinical", "alphabetical"] = "clinical"
     """Order of ordinal labels in the quadratic weighted kappa."""
@@ -205,15 +224,6 @@ class Protocol(_Config):
 
     def __post_init__(self) -> None:
         self._check_choices()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready dictionary; what came later than the first results only where it is not the default."""
-        first = {f.name: f.default for f in fields(self)}
-        return {
-            name: value
-            for name, value in super().to_dict().items()
-            if name not in ("br_bins", "br_categorical") or value != first[name]
-        }
 
     @classmethod
     def named(cls, name: str) -> Protocol:

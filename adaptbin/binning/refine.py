@@ -21,6 +21,10 @@ class SplitRules(NamedTuple):
     """[R] float64, least Gain_var * Gain_disp."""
     t_max: Tensor
     """[R] int64, most bins of a feature."""
+    uses_variance: Tensor
+    """[R] bool, whether Gain_var is part of the score; likewise the next."""
+    uses_dispersion: Tensor
+    """[R] bool."""
     keep_best: bool
     """Splits past t_max: keep the best-scoring ones, or keep none of that feature's."""
 
@@ -53,10 +57,17 @@ def refine(
         return None
     found = type(found)(*(part[able] for part in found))
     replica, feature = replica[able], feature[able]
-    members, source = torch.unique(replica, return_inverse=True)
+    # A gain that is no part of the score counts as 1.
+    gain_var = torch.where(rules.uses_variance[replica, None], found.gain, torch.ones_like(found.gain))
+    gain_disp = torch.ones_like(found.gain)
+    asks = rules.uses_dispersion[replica].nonzero().squeeze(1)
+    if len(asks):
+        members, source = torch.unique(replica[asks], return_inverse=True)
+        some = type(found)(*(part[asks] for part in found))
+        gain_disp[asks] = dispersion_gain(columns, some, feature[asks], unit_rows(embed(members)), source)
     split = choose_splits(
-        found.gain,
-        dispersion_gain(columns, found, feature, unit_rows(embed(members)), source),
+        gain_var,
+        gain_disp,
         found.eligible,
         tau=rules.tau[replica],
         count=bins.n_bins[replica, feature],

@@ -7,21 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tests.reference.autoencoder import backward_stack, forward_stack
+from tests.reference.autoencoder import backward_stack, forward_stack, squared_error
 from tests.reference.corruption import corrupt
 from tests.reference.discretizer import assign, initial_edges
 from tests.reference.optimizer import AdamW, Arrays, clip
-
-
-def squared_error(output: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
-    """Mean over batch and columns, and its gradient.  [B, F] each."""
-    total, gradient = 0.0, np.zeros(output.shape)
-    for b in range(output.shape[0]):
-        for j in range(output.shape[1]):
-            difference = float(output[b, j]) - float(target[b, j])
-            total += difference**2
-            gradient[b, j] = 2 * difference / output.size
-    return total / output.size, gradient
 
 
 def mask_cross_entropy(logits: np.ndarray, mask: np.ndarray) -> tuple[float, np.ndarray]:

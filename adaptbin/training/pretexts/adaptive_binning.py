@@ -26,6 +26,7 @@ class AdaptiveBinning(Pretraining):
     """Pretraining with adaptive bins; ``bins``, ``plateau`` and ``targets`` are its memory."""
 
     model: Autoencoder
+    _autoencoder: type[Autoencoder] = Autoencoder
 
     def __init__(
         self,
@@ -43,19 +44,22 @@ class AdaptiveBinning(Pretraining):
         points = [r.hyperparameters for r in self.replicas]
         self.weights = HordWeights(self._column("w_sord"), self._column("w_mse"), self._column("w_var"))
         self.patience, self.delta = self._column("patience", torch.int64), self._column("delta", torch.float64)
+        self.refine_every = self._column("refine_every", torch.int64)
         self.rules = SplitRules(
             self._column("min_bin", torch.int64),
             self._column("tau", torch.float64),
             self._column("t_max", torch.int64),
+            uses_variance=torch.tensor([p.split_score != "dispersion" for p in points], device=self.device),
+            uses_dispersion=torch.tensor([p.split_score != "variance" for p in points], device=self.device),
             keep_best=self.protocol.bin_cap == "best",
         )
         self.columns = SortedColumns.of(self.rows.values)
         self.bins = initial_bins(self.rows.values, [p.t_init for p in points], [p.t_max for p in points])
         self.plateau = Plateau.start(len(points), table.n_numerical, self.device)
-        self.targets = self._bins_of_rows()
+        self.targets = self._targets_of_rows()
         self.feature_loss = torch.zeros(self.bins.n_bins.shape, dtype=torch.float64, device=self.device)
         """[R, D], sum over the steps of the epoch."""
-        return Autoencoder(
+        return self._autoencoder(
             table.inputs.shape[1],
             table.cardinalities,
             table.n_numerical,
@@ -113,9 +117,13 @@ class AdaptiveBinning(Pretraining):
         for step in range(factors.shape[1]):
             rows.mul_(factors[:, step].view(-1, *[1] * (rows.ndim - 1)))
 
-    def _bins_of_rows(self) -> Tensor:
-        """[R, D, N] float32, bin of every train value."""
-        return assign_all(self.rows.values, self.bins.edges).transpose(1, 2).to(torch.float32).contiguous()
+    def _target_of(self, bins: Tensor) -> Tensor:
+        """What to predict of columns whose train values lie in ``bins`` [..., N] int64 -> [..., N] float32."""
+        return bins.to(torch.float32)
+
+    def _targets_of_rows(self) -> Tensor:
+        """[R, D, N] float32."""
+        return self._target_of(assign_all(self.rows.values, self.bins.edges).transpose(1, 2).contiguous())
 
     # ---------------------------------------------------------------------------------------------------- one epoch
 
@@ -141,13 +149,17 @@ class AdaptiveBinning(Pretraining):
         # default here: L_num as it is.  Switch: `plateau_scale`.
         if self.protocol.plateau_scale == "weights":
             per_feature = per_feature / torch.stack(self.weights).sum(0)[:, None]
+        growable = (self.bins.n_bins < self.rules.t_max[:, None]) & self.alive[:, None]
         self.plateau, fired = plateau_step(
             self.plateau,
             per_feature,
             patience=self.patience,
             delta=self.delta,
-            growable=(self.bins.n_bins < self.rules.t_max[:, None]) & self.alive[:, None],
+            growable=growable,
         )
+        if any(r.hyperparameters.refine_every for r in self.replicas):  # ablation "w/o FPT": the clock decides
+            due = (self.epoch + 1) % self.refine_every.clamp(min=1) == 0
+            fired = torch.where(self.refine_every[:, None] > 0, due[:, None] & growable, fired)
         # The one time an epoch waits for its device, unless something fired.
         mean_loss, triggers = torch.stack([loss, fired.sum(1, dtype=torch.float64)]).cpu()
         self._freeze_diverged(torch.isfinite(mean_loss).tolist())
@@ -170,7 +182,7 @@ class AdaptiveBinning(Pretraining):
         # In place: the recorded steps read the targets.
         self.bins.edges[replica, feature] = edges
         self.bins.n_bins[replica, feature] += added
-        self.targets[replica, feature] = assign(self.rows.values.t()[feature], edges).to(torch.float32)
+        self.targets[replica, feature] = self._target_of(assign(self.rows.values.t()[feature], edges))
         self._fit_heads()
         return made.index_add_(0, replica, added)
 
@@ -199,7 +211,7 @@ class AdaptiveBinning(Pretraining):
 
         self.bins = Bins(edges.to(self.device), rows("count"))
         self.plateau = Plateau(rows("best"), rows("stale"))
-        self.targets = self._bins_of_rows()
+        self.targets = self._targets_of_rows()
         self._fit_heads(moved=True)
 
     def _widen(self, saved: Sequence[SavedReplica]) -> None:
