@@ -21,10 +21,8 @@ class SplitRules(NamedTuple):
     """[R] float64, least Gain_var * Gain_disp."""
     t_max: Tensor
     """[R] int64, most bins of a feature."""
-    uses_variance: Tensor
-    """[R] bool, whether Gain_var is part of the score; likewise the next."""
-    uses_dispersion: Tensor
-    """[R] bool."""
+    parts: Tensor | None
+    """[R, 2] bool, whether Gain_var and Gain_disp are part of the score; None where both always are."""
     keep_best: bool
     """Splits past t_max: keep the best-scoring ones, or keep none of that feature's."""
 
@@ -57,13 +55,15 @@ def refine(
         return None
     found = type(found)(*(part[able] for part in found))
     replica, feature = replica[able], feature[able]
-    # A gain that is no part of the score counts as 1.
-    gain_var = torch.where(rules.uses_variance[replica, None], found.gain, torch.ones_like(found.gain))
-    gain_disp = torch.ones_like(found.gain)
-    asks = rules.uses_dispersion[replica].nonzero().squeeze(1)
-    if len(asks):
+    gain_var, gain_disp = found.gain, torch.ones_like(found.gain)  # a gain that is no part of the score counts as 1
+    asks: Tensor | slice = slice(None)
+    if rules.parts is not None:
+        parts = rules.parts[replica]
+        gain_var = torch.where(parts[:, :1], gain_var, gain_disp)
+        asks = parts[:, 1].nonzero().squeeze(1)
+    some = type(found)(*(part[asks] for part in found))
+    if len(some.gain):
         members, source = torch.unique(replica[asks], return_inverse=True)
-        some = type(found)(*(part[asks] for part in found))
         gain_disp[asks] = dispersion_gain(columns, some, feature[asks], unit_rows(embed(members)), source)
     split = choose_splits(
         gain_var,

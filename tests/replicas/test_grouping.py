@@ -25,6 +25,7 @@ SHARED: dict[str, Any] = {
     "protocol": Protocol(mse_scale="released"),
     "budget": Budget(probes=2),
     "seeds_vary": "probe",
+    "pretext": "bin_recon",
 }
 FREE: dict[str, Any] = {
     "hyperparameters": Hyperparameters(
@@ -41,6 +42,8 @@ FREE: dict[str, Any] = {
         mask_prob=0.3,
         learning_rate=1.0,
         weight_decay=1.0,
+        refine_every=6,
+        split_score="variance",
     ),
     "seed": 7,
 }

@@ -33,7 +33,7 @@ def path(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def make(seed: int, pretext: PretextName = "adaptive_binning", **point: Any) -> Replica:
     budget = Budget(epochs=EPOCHS, probe_epochs=2, probes=1)
-    return small_replica(seed, EAGER | point, pretext=pretext, architecture=QUIET, budget=budget)
+    return small_replica(seed, EAGER | {"delta": 0.2} | point, pretext=pretext, architecture=QUIET, budget=budget)
 
 
 def numpy_parameters(run: AdaptiveBinning, r: int) -> dict[str, np.ndarray]:
@@ -65,7 +65,7 @@ ABLATIONS: list[tuple[PretextName, dict[str, Any]]] = [
     ("adaptive_binning", {"t_max": 2}),
     ("adaptive_binning", {"refine_every": 3}),
     ("adaptive_binning", {"split_score": "variance", "tau": 0.05}),
-    ("adaptive_binning", {"split_score": "dispersion", "tau": 0.02}),
+    ("adaptive_binning", {"split_score": "dispersion", "tau": 1e-3}),
     ("adaptive_binning", {"split_score": "variance", "t_max": 5, "refine_every": 2}),
     ("adaptive_bin_recon", {}),
     ("adaptive_bin_recon", {"refine_every": 4, "t_init": 5}),
@@ -165,7 +165,7 @@ def test_alone_as_in_a_crowd(pretext: PretextName, n_rows: int) -> None:
 def test_bad_points_are_refused() -> None:
     with pytest.raises(ConfigError, match="refine_every must be a whole number >= 0, got -1"):
         Hyperparameters(refine_every=-1)
-    with pytest.raises(ConfigError, match=r"split_score must be one of .*, got 'varianc', did you mean 'variance'\?"):
+    with pytest.raises(ConfigError, match=r"split_score must be one of .*, got 'varianc'; did you mean 'variance'\?"):
         Hyperparameters(split_score="varianc")  # type: ignore[arg-type]
 
 

@@ -49,8 +49,7 @@ class AdaptiveBinning(Pretraining):
             self._column("min_bin", torch.int64),
             self._column("tau", torch.float64),
             self._column("t_max", torch.int64),
-            uses_variance=torch.tensor([p.split_score != "dispersion" for p in points], device=self.device),
-            uses_dispersion=torch.tensor([p.split_score != "variance" for p in points], device=self.device),
+            parts=self._score_parts(),
             keep_best=self.protocol.bin_cap == "best",
         )
         self.columns = SortedColumns.of(self.rows.values)
@@ -68,6 +67,11 @@ class AdaptiveBinning(Pretraining):
             self.seeds,
             self.device,
         )
+
+    def _score_parts(self) -> Tensor | None:
+        parts = [[p != "dispersion", p != "variance"] for p in (r.hyperparameters.split_score for r in self.replicas)]
+        # Without ablations nothing is chosen by it, and no device is asked.
+        return None if all(map(all, parts)) else torch.tensor(parts, device=self.device)
 
     @property
     def n_bins(self) -> Tensor:
