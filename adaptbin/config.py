@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
-from adaptbin.errors import ConfigError, nearest, unknown
+from adaptbin.errors import ConfigError, nearest
 
 METHOD_VERSION = 2
 """Raised whenever a change of the code changes a score; finished replicas of older versions are then trained anew."""
@@ -134,9 +134,13 @@ class Architecture(_Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters(_Config):
-    """One point of a sweep: numbers that may differ between the replicas of one pack (each becomes an [R] tensor)."""
+    """One point of a sweep: how a model is pretrained.
 
-    _LATER = frozenset({"refine_every", "split_score"})
+    All but the pretext, which fixes tensor shapes, may differ between the replicas of one pack: each becomes an [R]
+    tensor.
+    """
+
+    _LATER = frozenset({"refine_every", "split_score", "pretext"})
 
     w_sord: float = 10.0
     """Weight of the soft ordinal cross entropy (HORD)."""
@@ -168,6 +172,8 @@ class Hyperparameters(_Config):
     """Refine all features after so many epochs each time, plateau or not; 0: FPT decides (ablation "w/o FPT")."""
     split_score: Literal["product", "variance", "dispersion"] = "product"
     """What must exceed tau: Gain_var * Gain_disp, or one of them alone (ablation "w/o DIGS": variance)."""
+    pretext: PretextName = "adaptive_binning"
+    """What the model is pretrained to predict."""
 
     def __post_init__(self) -> None:
         self._normalise()
@@ -193,6 +199,8 @@ class Hyperparameters(_Config):
                 f"mask_prob must be 0 with masking 'none' and above 0 otherwise, "
                 f"got masking {self.masking!r} with mask_prob {self.mask_prob!r}"
             )
+        if self.masking == "none" and "mask" in RECONSTRUCTED[self.pretext]:
+            raise ConfigError(f"{self.pretext} predicts which entries are masked, so masking must be on, got 'none'")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -279,18 +287,12 @@ class Replica:
     """What the seed changes: pretraining and probes, probes only, or the split as well."""
     protocol: Protocol = field(default_factory=Protocol)
     budget: Budget = field(default_factory=Budget)
-    pretext: PretextName = "adaptive_binning"
-    """What the model is pretrained on."""
 
     def __post_init__(self) -> None:
         fits = _whole(self.seed, 0) and self.seed < MAX_SEED
         _check_number("seed", self.seed, f"a whole number in [0, {MAX_SEED})", fits)
         if self.seeds_vary not in get_args(SeedsVary):
             raise ConfigError(f"seeds_vary must be one of {', '.join(get_args(SeedsVary))}, got {self.seeds_vary!r}")
-        if self.pretext not in RECONSTRUCTED:
-            raise ConfigError(unknown("pretext", self.pretext, RECONSTRUCTED))
-        if "mask" in RECONSTRUCTED[self.pretext] and self.hyperparameters.masking == "none":
-            raise ConfigError(f"{self.pretext} predicts which entries are masked, so masking must be on, got 'none'")
 
     @property
     def seeds(self) -> Seeds:
@@ -302,11 +304,7 @@ class Replica:
         )
 
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the number, as plain JSON.  Paths, hosts, packing and devices take no part.
-
-        What came later than the first results (``pretext``) takes part where it is not the default: so they keep ids.
-        """
-        later = {} if self.pretext == "adaptive_binning" else {"pretext": self.pretext}
+        """Everything that decides the number, as plain JSON.  Paths, hosts, packing and devices take no part."""
         return {
             "method_version": METHOD_VERSION,
             "dataset": self.dataset,
@@ -317,7 +315,6 @@ class Replica:
             "budget": self.budget.to_dict(),
             "seed": self.seed,
             "seeds_vary": self.seeds_vary,
-            **later,
         }
 
     @cached_property

@@ -37,6 +37,7 @@ CHANGED: dict[type, dict[str, Any]] = {
         "weight_decay": 0.0,
         "refine_every": 6,
         "split_score": "variance",
+        "pretext": "value_recon",
     },
     Protocol: {
         "label_order": "alphabetical",
@@ -94,7 +95,6 @@ def all_variants() -> dict[str, Replica]:
         for key, value in CHANGED[kind].items():
             variants[f"{name}.{key}"] = replace(base, **{name: replace(getattr(base, name), **{key: value})})
     own: dict[str, Any] = {"dataset": "mhr", "fingerprint": "e" * 64, "seed": 4, "seeds_vary": "probe"}
-    own["pretext"] = "value_recon"
     assert set(own) | set(PARTS) == {field.name for field in fields(Replica)}
     return variants | {name: replace(base, **{name: value}) for name, value in own.items()}
 

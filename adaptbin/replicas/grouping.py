@@ -20,7 +20,7 @@ def stack_key(replica: Replica) -> tuple[object, ...]:
         replica.protocol,
         replica.seeds.split,
         replica.seeds_vary,
-        replica.pretext,
+        replica.hyperparameters.pretext,
     )
 
 
@@ -35,8 +35,8 @@ def group_replicas(replicas: Iterable[Replica]) -> list[list[Replica]]:
 def model_id(replica: Replica) -> str:
     """24 hex digits that name the pretraining of a replica; replicas that differ in their probes only share it."""
     identity = replica.identity()
-    decides = ("method_version", "dataset", "fingerprint", "architecture", "hyperparameters", "protocol", "pretext")
-    parts = {name: identity[name] for name in decides if name in identity}
+    decides = ("method_version", "dataset", "fingerprint", "architecture", "hyperparameters", "protocol")
+    parts = {name: identity[name] for name in decides}
     parts |= {"epochs": replica.budget.epochs, "pretrain": replica.seeds.pretrain, "split": replica.seeds.split}
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]

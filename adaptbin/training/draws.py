@@ -49,7 +49,7 @@ class EpochDraws:
         """S distinct seeds, in the order of the draws."""
         self._architecture = first.architecture
         # Encoder and decoders have dropped units of their own.
-        decoders = len(RECONSTRUCTED[first.pretext])
+        decoders = len(RECONSTRUCTED[first.hyperparameters.pretext])
         self._blocks = first.architecture.depth + decoders * decoder_blocks(first.architecture, first.protocol)
         self._shape = (len(table.train), table.inputs.shape[1])
         self._is_masked = any(r.hyperparameters.mask_prob > 0 for r in replicas)

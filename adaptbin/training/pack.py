@@ -109,7 +109,7 @@ def stacks_of(
     bounds = [round(i * len(replicas) / count) for i in range(count + 1)]
     graphs = graphs_for(target)
     draws = EpochDraws(replicas, table, target, graphs)
-    kind = PRETEXTS[replicas[0].pretext]
+    kind = PRETEXTS[replicas[0].hyperparameters.pretext]
     return [
         kind(replicas[a:b], table, target, draws=draws, graphs=graphs)
         for a, b in zip(bounds[:-1], bounds[1:], strict=True)

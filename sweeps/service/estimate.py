@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from adaptbin import native
-from adaptbin.config import Architecture
+from adaptbin.config import Architecture, Hyperparameters
 from sweeps.service.memory import Sizes, in_words
 from sweeps.service.plan import Pack, Plan
 from sweeps.service.progress import duration
@@ -99,15 +99,15 @@ def measured_speed(pack: Pack, records: Iterable[Mapping[str, Any]], device: str
     Of those, the ones from packs of about the same size count: a replica costs more in a small pack.
     """
     first = pack.replicas[0]
-    names = ("dataset", "architecture", "protocol", "seeds_vary", "pretext")
-    same = {name: first.identity().get(name) for name in names}
+    same = {name: first.identity()[name] for name in ("dataset", "architecture", "protocol", "seeds_vary")}
     kernels = (native.instruction_set() if device == "cpu" else None) or "torch"
     seconds: dict[int, list[float]] = {}
     for record in records:
         identity, runtime = record["identity"], record["runtime"]
         ratio = first.budget.epochs / identity["budget"]["epochs"]
         if (
-            all(identity.get(name) == value for name, value in same.items())
+            all(identity[name] == value for name, value in same.items())
+            and Hyperparameters.from_dict(identity["hyperparameters"]).pretext == first.hyperparameters.pretext
             and 0.5 <= ratio <= 2  # bins grow in a run, so that a short one tells little of a long one
             and runtime["device"].split(":")[0] == device
             and runtime.get("kernels", kernels) == kernels

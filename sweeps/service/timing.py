@@ -99,7 +99,7 @@ def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.devic
     rows = _cut(table, steps * batch)
 
     costs = {}
-    grows = first.pretext == "adaptive_binning"
+    grows = first.hyperparameters.pretext == "adaptive_binning"
     for bins in BINS if grows else BINS[:1]:
         stacks = _stacks(models, rows, bins, device)
         cost = _epoch_seconds(stacks, device, seconds / (2 * len(BINS)))

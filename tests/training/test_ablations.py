@@ -33,7 +33,7 @@ def path(request: pytest.FixtureRequest) -> Iterator[str]:
 
 def make(seed: int, pretext: PretextName = "adaptive_binning", **point: Any) -> Replica:
     budget = Budget(epochs=EPOCHS, probe_epochs=2, probes=1)
-    return small_replica(seed, EAGER | {"delta": 0.2} | point, pretext=pretext, architecture=QUIET, budget=budget)
+    return small_replica(seed, EAGER | {"delta": 0.2} | point | {"pretext": pretext}, architecture=QUIET, budget=budget)
 
 
 def numpy_parameters(run: AdaptiveBinning, r: int) -> dict[str, np.ndarray]:

@@ -43,7 +43,7 @@ class Reconstruction(Pretraining):
 
     def _make_model(self, table: EncodedTable) -> _Decoders:
         self.columns = table.inputs.shape[1]
-        self.parts = RECONSTRUCTED[self.replicas[0].pretext]
+        self.parts = RECONSTRUCTED[self.replicas[0].hyperparameters.pretext]
         if "index" in self.parts:
             self._index, self._count = self._bin_indices(table)
         outputs = -(-self.columns // _OUTPUT_MULTIPLE) * _OUTPUT_MULTIPLE
