@@ -117,7 +117,9 @@ def test_released_scores_command(
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_option_named_in_the_readme(option: str) -> None:
-    options = parse_options(["--dataset", "eol", *shlex.split(option)], prog="sensitivity.py", about="")
+    options = parse_options(
+        ["--dataset", "eol", *shlex.split(option)], prog="sensitivity.py", about="", own_options=sensitivity.OPTIONS
+    )
     assert options is not None
 
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from adaptbin.config import Architecture
-from sweeps.service.points import Study, StudyPoint
+from sweeps.service.panels import PanelPoint, SensitivityStudy
+from sweeps.service.points import Study
 
-Scorer = Callable[[str, StudyPoint, int, np.random.Generator], float | None]
+Scorer = Callable[[str, PanelPoint, int, np.random.Generator], float | None]
 """(data set, point, seed, noise of this replica) -> test score, or None for a replica that diverged."""
 
 METRIC_OF = {"eol": "qwk", "hfc": "auc", "ctg": "accuracy", "pt": "rmse", "bfp": "rmse"}
@@ -32,12 +33,12 @@ def metrics_of(study: Study) -> dict[str, str]:
     return {dataset: METRIC_OF.get(dataset, "auc") for dataset in study.datasets}
 
 
-def make_records(study: Study, scorer: Scorer, *, target_sd: float = 1.0) -> list[dict[str, Any]]:
+def make_records(study: SensitivityStudy, scorer: Scorer, *, target_sd: float = 1.0) -> list[dict[str, Any]]:
     """One record per replica of the study, with the schema that training writes."""
     records = {}
     for number, card in enumerate(study.cards):
         metric = METRIC_OF.get(card.key, "auc")
-        for position, point in enumerate(study.points):
+        for position, point in enumerate(study.points[card.key]):
             for seed in study.seeds:
                 replica = study.replica(card, point.hyperparameters, seed)
                 if replica.id in records:
@@ -72,7 +73,7 @@ def _record(identity_id: str, identity: dict[str, Any], metric: str, score: floa
 def drifting(effect: float = 0.02, noise: float = 0.004, base: float = 0.9) -> Scorer:
     """Scores that share a seed effect and fall as a value moves away from the default; errors rise instead."""
 
-    def score(dataset: str, point: StudyPoint, seed: int, generator: np.random.Generator) -> float:
+    def score(dataset: str, point: PanelPoint, seed: int, generator: np.random.Generator) -> float:
         shared = 2 * noise * float(np.random.default_rng(seed).standard_normal())
         default = {"w_sord": 10, "w_mse": 0.1, "w_var": 1e-3, "patience": 5, "tau": 1e-4}[point.panel]
         distance = abs(np.log10(max(point.value, 1e-4)) - np.log10(default)) * {"tau": 1.0}.get(point.panel, 0.25)

@@ -13,10 +13,12 @@ from matplotlib.text import Text
 
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.errors import DataError
-from sweeps.service.captions import axis_label, caption_text, figure_notes, mark_key, protocol_notes, value_labels
+from sweeps.service.captions import axis_label, caption_text, figure_notes, mark_key, value_labels
 from sweeps.service.contrasts import significance_frame
-from sweeps.service.figures import save_figure, sensitivity_figure
-from sweeps.service.points import get_panels, sensitivity_study
+from sweeps.service.figures import sensitivity_figure
+from sweeps.service.figures_style import save_figure
+from sweeps.service.notes import protocol_notes
+from sweeps.service.panels import get_panels, sensitivity_study
 from sweeps.service.tables import points_frame, replica_frame
 from tests.service.synthetic import FakeCard, drifting, make_records, metrics_of, seeds
 
@@ -144,11 +146,11 @@ def test_errors_are_drawn_in_standard_deviations_of_the_target():
 
 
 def test_value_labels_are_powers_where_values_are_small_and_the_default_is_bold():
-    assert value_labels((0, 1e-3, 0.1, 1), 1e-3) == [
+    assert value_labels((0, 1e-3, 0.1, 1), [1e-3]) == [
         r"$\mathrm{0}$", r"$\mathbf{10^{-3}}$", r"$\mathrm{10^{-1}}$", r"$\mathrm{1}$",
     ]  # fmt: skip
-    assert value_labels((0.1, 0.3), 0.1) == [r"$\mathbf{0.1}$", r"$\mathrm{0.3}$"]
-    assert value_labels((0.002, 5), 5)[0] == r"$\mathrm{0.002}$"
+    assert value_labels((0.1, 0.3), [0.1]) == [r"$\mathbf{0.1}$", r"$\mathrm{0.3}$"]
+    assert value_labels((0.002, 5), [5])[0] == r"$\mathrm{0.002}$"
 
 
 def test_files_are_the_same_every_time_with_text_as_text(tmp_path):

@@ -9,14 +9,15 @@ import pytest
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import CARDS
 from adaptbin.errors import ConfigError
+from sweeps import sensitivity
 from sweeps.service.options import Options, parse_options, repository_root
+from sweeps.service.panels import PANELS
 from sweeps.service.parameters import parse_duration, parse_seeds
 from sweeps.service.plan import Resources
-from sweeps.service.points import PANELS
 
 
 def parse(words: str) -> Options:
-    options = parse_options(words.split(), prog="sensitivity.py", about="Trains.")
+    options = parse_options(words.split(), prog="sensitivity.py", about="Trains.", own_options=sensitivity.OPTIONS)
     assert options is not None
     return options
 
@@ -184,7 +185,10 @@ def test_what_is_refused(words: str, message: str) -> None:
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse_options(["--help"], prog="sensitivity.py", about="Trains panels.") is None
+    assert (
+        parse_options(["--help"], prog="sensitivity.py", about="Trains panels.", own_options=sensitivity.OPTIONS)
+        is None
+    )
     shown = capsys.readouterr().out
     for name in (
         *("dataset", "preset", "seeds", "seeds-vary", "epochs", "probe-epochs", "probes", "panel", "masking"),

@@ -10,7 +10,7 @@ import pytest
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import CARDS, get_card
 from adaptbin.errors import ConfigError
-from sweeps.service.points import PANELS, Panel, get_panels, sensitivity_study
+from sweeps.service.panels import PANELS, Panel, get_panels, sensitivity_study
 
 PAPER = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())
 
@@ -23,8 +23,8 @@ def test_panels_are_the_papers() -> None:
 
 def test_the_default_point_is_shared() -> None:
     study = sensitivity_study([get_card("eol")])
-    assert len(study.points) == 25
-    assert sum(point.is_default for point in study.points) == 5
+    assert len(study.points["eol"]) == 25
+    assert sum(point.is_default for point in study.points["eol"]) == 5
     assert len(study.unique_points) == 21
     assert study.unique_points[0] == Hyperparameters()
     assert len(study.replicas["eol"]) == 210
@@ -32,7 +32,7 @@ def test_the_default_point_is_shared() -> None:
 
 
 def test_each_point_moves_its_own_field_only() -> None:
-    for point in sensitivity_study([get_card("eol")]).points:
+    for point in sensitivity_study([get_card("eol")]).points["eol"]:
         moved = {k: v for k, v in point.hyperparameters.to_dict().items() if v != Hyperparameters().to_dict()[k]}
         assert moved == ({} if point.is_default else {PANELS[point.panel].field: point.value})
 
@@ -63,7 +63,7 @@ def test_a_panel_without_the_default_gets_it() -> None:
     panel = Panel("t_init", "T", "t_init", (5, 10), "a")
     study = sensitivity_study([get_card("eol")], panels=[panel], seeds=(0,))
     assert study.panels[0].values == (2, 5, 10)
-    assert [point.is_default for point in study.points] == [True, False, False]
+    assert [point.is_default for point in study.points["eol"]] == [True, False, False]
 
 
 def test_panels_come_in_the_figures_order() -> None:
