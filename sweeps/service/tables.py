@@ -200,20 +200,21 @@ def summary_table(points: pd.DataFrame, significance: pd.DataFrame, study: Sensi
                 panel.key if position == 0 else "",
                 f"{row['value']:g}",
                 f"{row['n']}{diverged}",
-                _number(row["mean"], ".4f"),
+                number_text(row["mean"], ".4f"),
                 "" if math.isnan(row["low"]) else f"{row['low']:.4f} – {row['high']:.4f}",
             ]
             if row["is_default"]:
                 table.add_row(*cells, "", "", "", "default", style="bold")
             else:
                 contrast = contrasts[panel.key, row["value"]]
-                change, p = _number(contrast["difference"], "+.4f"), _number(contrast["p_holm"], ".2g")
+                change, p = number_text(contrast["difference"], "+.4f"), number_text(contrast["p_holm"], ".2g")
                 table.add_row(*cells, change, p, contrast["mark"], contrast["verdict"])
         table.add_section()
     return table
 
 
-def _number(value: float, form: str) -> str:
+def number_text(value: float, form: str) -> str:
+    """The number in that format; nothing for nan."""
     return "" if math.isnan(value) else format(value, form)
 
 
