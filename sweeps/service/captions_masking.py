@@ -36,12 +36,9 @@ def runner_up_text(tables: MaskingTables) -> str:
     runner_up = tables.decision.runner_up
     if runner_up is None:
         return "no other point could be chosen"
-    between = "" if math.isnan(runner_up.low) else f", 95 % t interval {runner_up.low:+.4f} to {runner_up.high:+.4f}"
-    tied = f", one of {tables.decision.tied} with the best mean" if tables.decision.tied > 1 else ""
-    return (
-        f"runner-up: {point_words(runner_up.hyperparameters)}{tied}, choice minus runner-up on validation "
-        f"{runner_up.difference:+.4f}, paired by seed{between}"
-    )
+    between = "" if math.isnan(runner_up.low) else f" (95 % t interval {runner_up.low:.4f} to {runner_up.high:.4f})"
+    behind = f"behind by {runner_up.difference:.4f}" if tables.decision.tied == 1 else "with the same mean"
+    return f"runner-up: {point_words(runner_up.hyperparameters)}, {behind} on validation, paired by seed{between}"
 
 
 def caption_text(tables: MaskingTables, study: MaskingStudy, *, show_test: bool = False) -> str:
@@ -54,7 +51,7 @@ def caption_text(tables: MaskingTables, study: MaskingStudy, *, show_test: bool 
         f"{sides['masking']}; p_m {sides['mask_prob']}; T_init {sides['t_init']}; everything else at the default) over "
         f"{seeds_and_probes(study)}. All cell values are validation scores{_rows(tables, 'n_val')}"
         f"{', with test scores in brackets below' if show_test else ''}; bold and framed: the choice."
-        f"{_marks(tables)}",
+        f"{mark_key(tables)}",
         f"The rule: {RULE}.",
         f"{choice_text(tables, study)}{_about_the_choice(tables, study)}",
         _test_note(tables, show_test),
@@ -64,7 +61,8 @@ def caption_text(tables: MaskingTables, study: MaskingStudy, *, show_test: bool 
     return "\n".join(filter(None, lines)) + "\n"
 
 
-def _marks(tables: MaskingTables) -> str:
+def mark_key(tables: MaskingTables) -> str:
+    """What the counts in the cells mean, after a space; nothing where there are none."""
     marks = {"†n: n diverged seeds": "n_diverged", "n/m: n of m seeds have a result": "n_missing"}
     told = [text for text, column in marks.items() if (tables.points[column] > 0).any()]
     return f" {'; '.join(told)}." if told else ""

@@ -23,7 +23,7 @@ from matplotlib.ticker import MaxNLocator, ScalarFormatter
 from adaptbin.config import MaskingKind
 from adaptbin.metrics import Metric, get_metric
 from sweeps.service.captions import axis_metric
-from sweeps.service.captions_masking import choice_text
+from sweeps.service.captions_masking import choice_text, mark_key
 from sweeps.service.figures_style import SETTINGS, draw_footer
 from sweeps.service.grid import MASKINGS, MaskingStudy
 from sweeps.service.layout import FOOTER_LINE, wrap_footer
@@ -50,7 +50,8 @@ def masking_figure(tables: MaskingTables, study: MaskingStudy, *, show_test: boo
     widths = [_CELL_WIDTH * len(study.probabilities_of(masking)) for masking in MASKINGS]
     across = sum(widths) + _GAP * (len(widths) - 1)
     width, heights = _LEFT + across + _BAR_GAP + _BAR + _RIGHT, _CELL_HEIGHT * len(study.t_inits)
-    footer = wrap_footer([choice_text(tables, study), *(f"{note}." for note in protocol_notes(study))], width)
+    key = f"{choice_text(tables, study)}{mark_key(tables)}"
+    footer = wrap_footer([key, *(f"{note}." for note in protocol_notes(study))], width)
     bottom = FOOTER_LINE * len(footer) + 0.08 + _BELOW_AXES
     height = bottom + heights + _ABOVE
     scale = _scale(points, metric)
@@ -65,7 +66,7 @@ def masking_figure(tables: MaskingTables, study: MaskingStudy, *, show_test: boo
             left += of_masking + _GAP
         figure.axes[0].set_ylabel(r"$T_{\mathrm{init}}$", rotation=0, ha="right", va="center")
         place = ((left - _GAP + _BAR_GAP) / width, bottom / height, _BAR / width, heights / height)
-        _draw_bar(figure, place, scale, metric)
+        _draw_bar(figure, place, scale)
         title = f"{dataset}: mean validation {axis_metric(metric)}"
         figure.text(_LEFT / width, 1 - 0.05 / height, title, size=8, weight="bold", va="top")
         draw_footer(figure, footer)
@@ -95,7 +96,10 @@ def _draw_map(
     scores = np.full((len(rows), len(columns)), np.nan)
     for cell in cells:
         scores[rows.index(cell["t_init"]), columns.index(cell["mask_prob"])] = cell["val_mean"]
-    axes.imshow(scale.to_rgba(np.ma.masked_invalid(scores)), aspect="auto")
+    low, high = scale.get_clim()
+    edges = [np.arange(count + 1) - 0.5 for count in (len(columns), len(rows))]
+    axes.pcolormesh(*edges, np.ma.masked_invalid(scores), cmap=scale.cmap, vmin=low, vmax=high, ec="white", lw=0.8)
+    axes.invert_yaxis()
     for cell in cells:
         _draw_cell(
             axes, cell, (columns.index(cell["mask_prob"]), rows.index(cell["t_init"])), scale, show_test=show_test
@@ -146,11 +150,11 @@ def _ink(colour: npt.NDArray[np.float64]) -> str:
     return "#000000" if luminance > 0.45 else "#FFFFFF"
 
 
-def _draw_bar(figure: Figure, place: tuple[float, float, float, float], scale: ScalarMappable, metric: Metric) -> None:
+def _draw_bar(figure: Figure, place: tuple[float, float, float, float], scale: ScalarMappable) -> None:
     axes = figure.add_axes(place)
     bar = figure.colorbar(scale, cax=axes)
     bar.outline.set_visible(False)
     bar.locator = MaxNLocator(4, steps=[1, 2, 2.5, 5, 10])
     bar.formatter = ScalarFormatter(useOffset=False)
     bar.update_ticks()
-    bar.set_label(f"validation {metric.label}", size=6.5)
+    bar.set_label("validation score", size=6.5)

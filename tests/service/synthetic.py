@@ -8,12 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from adaptbin.config import Architecture
+from adaptbin.config import Architecture, Hyperparameters, Replica
+from sweeps.service.grid import MaskingStudy
 from sweeps.service.panels import PanelPoint, SensitivityStudy
 from sweeps.service.points import Study
 
 Scorer = Callable[[str, PanelPoint, int, np.random.Generator], float | None]
 """(data set, point, seed, noise of this replica) -> test score, or None for a replica that diverged."""
+
+GridScorer = Callable[[Hyperparameters, int], tuple[float, float] | None]
+"""(point, seed) -> validation and test score, or None for a replica that diverged."""
 
 METRIC_OF = {"eol": "qwk", "hfc": "auc", "ctg": "accuracy", "pt": "rmse", "bfp": "rmse"}
 SECONDARY = {"qwk": "accuracy", "auc": "accuracy", "accuracy": "macro_f1", "rmse": "mae"}
@@ -45,20 +49,30 @@ def make_records(study: SensitivityStudy, scorer: Scorer, *, target_sd: float = 
                     continue
                 noise = np.random.default_rng([number, 0 if point.is_default else position + 1, seed])
                 score = scorer(card.key, point, seed, noise)
-                records[replica.id] = _record(replica.id, replica.identity(), metric, score, target_sd)
+                records[replica.id] = _record(replica, metric, None if score is None else (score, score), target_sd)
     return list(records.values())
 
 
-def _record(identity_id: str, identity: dict[str, Any], metric: str, score: float | None, sd: float) -> dict[str, Any]:
-    finished = score is not None
-    scores = {metric: score, SECONDARY[metric]: score - 0.03} if finished else {}
+def make_grid_records(study: MaskingStudy, scorer: GridScorer) -> list[dict[str, Any]]:
+    """One record per replica of a masking study of one data set."""
+    (card,), metrics = study.cards, metrics_of(study)
+    return [
+        _record(study.replica(card, point, seed), metrics[card.key], scorer(point, seed), 1.0)
+        for point in study.points
+        for seed in study.seeds
+    ]
+
+
+def _record(replica: Replica, metric: str, scores: tuple[float, float] | None, sd: float) -> dict[str, Any]:
+    finished = scores is not None
+    val, test = ({metric: score, SECONDARY[metric]: score - 0.03} for score in scores) if finished else ({}, {})
     return {
         "schema": 1,
-        "id": identity_id,
-        "identity": identity,
+        "id": replica.id,
+        "identity": replica.identity(),
         "status": "finished" if finished else "diverged",
         "diverged_at": None if finished else 17,
-        "scores": {"val": dict(scores), "test": dict(scores)},
+        "scores": {"val": val, "test": test},
         "probes": [],
         "test_bootstrap_se": {metric: 0.019} if finished else {},
         "n_rows": {"train": 1350, "val": 338, "test": 423},
@@ -79,6 +93,18 @@ def drifting(effect: float = 0.02, noise: float = 0.004, base: float = 0.9) -> S
         distance = abs(np.log10(max(point.value, 1e-4)) - np.log10(default)) * {"tau": 1.0}.get(point.panel, 0.25)
         sign = -1 if METRIC_OF.get(dataset, "auc") == "rmse" else 1
         return base + shared + sign * (-effect * distance) + noise * float(generator.standard_normal())
+
+    return score
+
+
+def peaked(best: Hyperparameters, noise: float = 0.002) -> GridScorer:
+    """Validation scores that are highest at one point, by 0.01; test scores tell nothing of them, and end on 7."""
+
+    def score(point: Hyperparameters, seed: int) -> tuple[float, float]:
+        generator = np.random.default_rng([int(100 * point.mask_prob), point.t_init, len(point.masking), seed])
+        shared = 0.02 * float(np.random.default_rng(seed).standard_normal())
+        val = 0.9 + shared + 0.01 * (point == best) + noise * float(generator.standard_normal())
+        return val, 0.5 + 0.01 * int(generator.integers(20)) + 7e-5
 
     return score
 
