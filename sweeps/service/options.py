@@ -188,6 +188,8 @@ def _check(options: Options) -> None:
 def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of :class:`Options` that this script has options for, and others have not."""
     own = {name: given[name] for name in ("choice_from", "test", "metric", "show_test") if name in given}
+    if own.get("choice_from") is not None:
+        own["choice_from"] = own["choice_from"].expanduser().resolve()
     if "panel" in given:
         asked = _flat(given["panel"]) or PANELS
         own |= {"panels": tuple(key for key in PANELS if key in asked), "values": given["value"]}

@@ -121,14 +121,11 @@ class Study(ABC):
     @cached_property
     def replicas(self) -> dict[str, tuple[Replica, ...]]:
         """Per data set its replicas, each once: seed by seed, within a seed point by point."""
-        return {
-            card.key: tuple(
-                self.replica(card, hyperparameters, seed)
-                for seed in self.seeds
-                for hyperparameters in self.unique_points_of(card.key)
-            )
-            for card in self.cards
-        }
+        found = {}
+        for card in self.cards:
+            points = self.unique_points_of(card.key)
+            found[card.key] = tuple(self.replica(card, point, seed) for seed in self.seeds for point in points)
+        return found
 
     @property
     def all_replicas(self) -> tuple[Replica, ...]:

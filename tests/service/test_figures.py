@@ -18,9 +18,10 @@ from sweeps.service.contrasts import significance_frame
 from sweeps.service.figures import sensitivity_figure
 from sweeps.service.figures_style import save_figure
 from sweeps.service.notes import protocol_notes
-from sweeps.service.panels import get_panels, sensitivity_study
+from sweeps.service.panels import Panel, get_panels, sensitivity_study
 from sweeps.service.tables import points_frame, replica_frame
 from tests.service.synthetic import FakeCard, drifting, make_records, metrics_of, seeds
+from tests.service.test_choice import choice_of
 
 EIGHT = ("ilpd", "hfc", "ctg", "esr", "eol", "mhr", "pt", "bfp")
 
@@ -132,6 +133,26 @@ def test_several_data_sets_show_paired_differences_up_is_better():
         np.testing.assert_allclose(drawn, rows["difference"])
         assert line.get_ydata()[1] == 0 and drawn[-1] < 0
     assert [patch.get_height() for patch in axes.patches] == pytest.approx([0.04, 0.02])  # both margins
+
+
+def test_several_data_sets_differ_from_their_own_defaults():
+    panel = Panel("t_init", "T", "t_init", (2, 10), "a")
+    chosen = choice_of(hyperparameters=Hyperparameters(t_init=10))
+    gain = {2: 0.0, 10: 0.01}
+    points, significance, replicas, study = tabulate(
+        ("eol", "hfc"),
+        panels=[panel],
+        choices={"eol": chosen},
+        scorer=lambda dataset, point, seed, generator: 0.8 + 0.001 * seed + gain[point.hyperparameters.t_init],
+    )
+    axes = sensitivity_figure(points, significance, replicas, study).axes[0]
+    lines = [line.get_ydata() for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"]
+    np.testing.assert_allclose(lines, [[-0.01, 0.0], [0.0, 0.01]], atol=1e-12)
+    assert [label.get_text() for label in axes.get_xticklabels()] == [r"$\mathbf{2}$", r"$\mathbf{10}$"]
+    assert list(significance["default_value"]) == [10, 2]
+    caption = caption_text(points, significance, replicas, study)
+    assert "(t_init 2 or 10; bold tick)" in caption
+    assert "Default point of eol, chosen on validation with the same seeds: masking none" in caption
 
 
 def test_errors_are_drawn_in_standard_deviations_of_the_target():

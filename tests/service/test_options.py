@@ -101,6 +101,21 @@ def test_a_budget_of_time_is_not_the_budget_of_epochs() -> None:
         parse("--dataset eol --budget 2h --rebuild")
 
 
+def test_a_script_without_an_option_keeps_its_field() -> None:
+    options = parse_options(["--dataset", "eol"], prog="x", about="", own_options=())
+    assert options is not None
+    assert (options.panels, options.values, options.default) == ((), (), Hyperparameters())
+    assert (options.choice_from, options.metric, options.show_test) == (None, None, False)
+    assert options.metrics == {"eol": "qwk"} and "panel" not in options.given
+    with pytest.raises(ConfigError, match="unknown option --panel"):
+        parse_options(["--dataset", "eol", "--panel", "tau"], prog="x", about="", own_options=())
+
+
+def test_a_choice_is_named_by_its_path() -> None:
+    options = parse("--dataset eol --choice-from there")
+    assert options.choice_from == Path("there").resolve() and "choice_from" not in options.given
+
+
 def test_masking_brings_a_probability() -> None:
     assert parse("--dataset eol --masking random").default == Hyperparameters(masking="random", mask_prob=0.2)
     chosen = parse("--dataset eol --masking constant --mask-prob 0.3 --t-init 10").default
@@ -191,9 +206,20 @@ def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
     )
     shown = capsys.readouterr().out
     for name in (
-        *("dataset", "preset", "seeds", "seeds-vary", "epochs", "probe-epochs", "probes", "panel", "masking"),
+        *(
+            "dataset",
+            "preset",
+            "seeds",
+            "seeds-vary",
+            "epochs",
+            "probe-epochs",
+            "probes",
+            "panel",
+            "masking",
+            "choice-from",
+        ),
         *("mask-prob", "t-init", "protocol", "test", "metric", "pack", "cpus-per-pack", "gpus-per-pack", "address"),
-        *("device", "data-dir", "output", "tracking-uri", "plan", "rebuild"),
+        *("device", "data-dir", "output", "tracking-uri", "plan", "rebuild", "choice-from"),
     ):
         assert f"--{name} " in shown
     assert "Trains panels." in shown
