@@ -36,8 +36,8 @@ def runner_up_text(tables: MaskingTables) -> str:
     runner_up = tables.decision.runner_up
     if runner_up is None:
         return "no other point could be chosen"
-    between = "" if math.isnan(runner_up.low) else f" (95 % t interval {runner_up.low:.4f} to {runner_up.high:.4f})"
-    behind = f"behind by {runner_up.difference:.4f}" if tables.decision.tied == 1 else "with the same mean"
+    between = "" if math.isnan(runner_up.low) else f" (95 % t interval {runner_up.low:.2g} to {runner_up.high:.2g})"
+    behind = f"behind by {runner_up.difference:.2g}" if tables.decision.tied == 1 else "with the same mean"
     return f"runner-up: {point_words(runner_up.hyperparameters)}, {behind} on validation, paired by seed{between}"
 
 

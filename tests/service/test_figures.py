@@ -146,7 +146,8 @@ def test_several_data_sets_differ_from_their_own_defaults():
         scorer=lambda dataset, point, seed, generator: 0.8 + 0.001 * seed + gain[point.hyperparameters.t_init],
     )
     axes = sensitivity_figure(points, significance, replicas, study).axes[0]
-    lines = [line.get_ydata() for line in axes.lines if len(line.get_xdata()) == 2 and line.get_linestyle() == "-"]
+    no_difference, *lines = (line.get_ydata() for line in axes.lines if line.get_linestyle() == "-")
+    assert list(no_difference) == [0, 0]
     np.testing.assert_allclose(lines, [[-0.01, 0.0], [0.0, 0.01]], atol=1e-12)
     assert [label.get_text() for label in axes.get_xticklabels()] == [r"$\mathbf{2}$", r"$\mathbf{10}$"]
     assert list(significance["default_value"]) == [10, 2]

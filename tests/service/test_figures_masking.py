@@ -184,8 +184,8 @@ def test_the_caption_says_what_the_choice_rests_on():
         "best mean validation score over all seeds; a point with a diverged seed cannot be chosen, and ties go to",
         f"Chosen: random, p_m 0.2, T_init 10; validation {row['val_mean']:.4f} ± {row['val_sd']:.4f}, "
         f"test {row['test_mean']:.4f} ± {row['test_sd']:.4f} (mean ± sd over 10 seeds)",
-        f"behind by {runner_up.difference:.4f} on validation, paired by seed (95 % t interval {runner_up.low:.4f} to "
-        f"{runner_up.high:.4f})",
+        f"behind by {runner_up.difference:.2g} on validation, paired by seed (95 % t interval {runner_up.low:.2g} to "
+        f"{runner_up.high:.2g})",
         "the best of 13, flatters it; its test score (n_test = 423) does not",
         "descriptive: no test was planned",
         "bootstrap SE of the test score over test rows 0.019",
