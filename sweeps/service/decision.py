@@ -65,7 +65,7 @@ def decide(points: pd.DataFrame, replicas: pd.DataFrame, study: MaskingStudy) ->
     if (points["n_missing"] > 0).any():
         return Decision(
             chosen=None,
-            reason=f"points lack seeds: {_what_is_missing(replicas, study)}",
+            reason=_what_is_missing(replicas, study),
             n_points=len(points),
             n_diverged=n_diverged,
         )
@@ -114,7 +114,7 @@ def _compare(replicas: pd.DataFrame, study: MaskingStudy, chosen: int, other: in
 
 
 def _what_is_missing(replicas: pd.DataFrame, study: MaskingStudy) -> str:
-    """``3 of 14, as none, T_init 2 (seeds 1, 2); ...``."""
+    """``2 of 14 points lack results: none, T_init 2 (seeds 1, 2); ...``."""
     there = set(replicas["id"])
     lacking = []
     for point in study.points:
@@ -122,4 +122,5 @@ def _what_is_missing(replicas: pd.DataFrame, study: MaskingStudy) -> str:
         if seeds := [seed for seed in study.seeds if ids[seed] not in there]:
             lacking.append(f"{point_words(point)} ({named_seeds(seeds)})")
     named = "; ".join(lacking[:_NAMED_POINTS])
-    return f"{len(lacking)} of {len(study.points)}, {'as ' if len(lacking) > _NAMED_POINTS else ''}{named}"
+    such_as = ", such as" if len(lacking) > _NAMED_POINTS else ":"
+    return f"{len(lacking)} of {len(study.points)} points lack results{such_as} {named}"
