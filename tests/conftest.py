@@ -6,8 +6,10 @@ import functools
 import json
 import os
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import settings
@@ -54,3 +56,10 @@ def breast_cancer() -> EncodedTable:
 def diabetes() -> EncodedTable:
     """An embedded regression table: 9 numerical columns, one categorical, 442 rows."""
     return encode(load_table("diabetes"))
+
+
+@pytest.fixture
+def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave MLflow out of sweeps: it takes seconds."""
+    runs = mock.Mock(pages={})
+    monkeypatch.setattr("sweeps.service.sweep.Sweep._tracking", lambda self, reading: nullcontext(runs))

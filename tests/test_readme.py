@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps import sensitivity
+from sweeps import masking, sensitivity
 from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
@@ -32,7 +32,8 @@ TINY = ["--seeds", "2", "--epochs", "2", "--probe-epochs", "2", "--probes", "2"]
 
 def test_the_readme_has_commands() -> None:
     assert "make sensitivity" in COMMANDS and "make test" in COMMANDS
-    assert any(command.startswith("python sweeps/sensitivity.py") for command in COMMANDS)
+    for script in SCRIPTS:
+        assert any(command.startswith(f"python {script}") for command in COMMANDS)
     assert len(OPTIONS) >= 9
     assert "@@" not in README, "a placeholder was left"
 
@@ -65,23 +66,29 @@ def test_every_command_is_of_a_kind_that_is_run_here() -> None:
     assert [command for command in COMMANDS if not command.startswith(kinds)] == []
 
 
+SCRIPTS = {"sweeps/sensitivity.py": (sensitivity, 42), "sweeps/masking.py": (masking, 28)}
+"""Script -> its module, and the replicas that it trains on one data set with two seeds."""
+FILES = ("figure.png", "figure.pdf", "figure.svg", "caption.txt", "replicas.csv", "points.csv", "manifest.json")
+
+
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/")])
-def test_sweep_command(command: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_sweep_command(
+    command: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     words = shlex.split(command)
     assert (ROOT / words[1]).is_file()
-    argv = [*words[2:], *TINY, "--data-dir", str(data_dir), "--output", str(tmp_path)]
-    assert sensitivity.main(argv, runner=InProcessRunner()) == 0
-    for name in (
-        "figure.png",
-        "figure.pdf",
-        "figure.svg",
-        "caption.txt",
-        "replicas.csv",
-        "points.csv",
-        "manifest.json",
-    ):
-        assert (tmp_path / "sensitivity" / "eol" / name).stat().st_size > 0, name
-    assert len(list((tmp_path / "results" / "eol").glob("*.json"))) == 42
+    script, replicas = SCRIPTS[words[1]]
+    common = [*TINY, "--data-dir", str(data_dir), "--output", "mlruns"]
+    if "--choice-from" in words:  # the command before it in the README
+        assert masking.main(["--dataset", "eol", *common], runner=InProcessRunner()) == 0
+    before = len(list((tmp_path / "mlruns" / "results" / "eol").glob("*.json")))
+    assert script.main([*words[2:], *common], runner=InProcessRunner()) == 0
+    for name in FILES:
+        assert (tmp_path / "mlruns" / Path(words[1]).stem / "eol" / name).stat().st_size > 0, name
+    after = len(list((tmp_path / "mlruns" / "results" / "eol").glob("*.json")))
+    # The chosen point is the default of the other study, and was trained before.
+    assert after - before == (replicas - 2 if before else replicas)
     assert "mlflow ui" in capsys.readouterr().out
 
 
@@ -117,7 +124,9 @@ def test_released_scores_command(
 
 @pytest.mark.parametrize("option", OPTIONS)
 def test_option_named_in_the_readme(option: str) -> None:
-    options = parse_options(["--dataset", "eol", *shlex.split(option)], prog="sensitivity.py", about="")
+    options = parse_options(
+        ["--dataset", "eol", *shlex.split(option)], prog="sensitivity.py", about="", own_options=sensitivity.OPTIONS
+    )
     assert options is not None
 
 

@@ -10,11 +10,9 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import pandas as pd
 import psutil
@@ -25,56 +23,17 @@ from sweeps import sensitivity
 from sweeps.service import planner
 from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
-from sweeps.service.nodes import Node
-from sweeps.service.plan import Resources
 from sweeps.service.results import ResultsStore
 from sweeps.service.steering import Request, ask
 from sweeps.service.sweep import Sweep
-from sweeps.service.work import Job, Listener
+from tests.scripts import CountingRunner, comparable, results
 from tests.service.fakes import fake_train, progress_at
 
 TINY = "--dataset breast_cancer --preset quick --epochs 2 --probe-epochs 2 --probes 2 --panel tau"
 
 
-class CountingRunner(InProcessRunner):
-    """Keeps what it was asked to train."""
-
-    def __init__(self, train: Any = fake_train, workers: int = 1) -> None:
-        super().__init__(train)
-        self.jobs: list[Job] = []
-        self._workers = workers
-
-    def nodes(self, resources: Resources) -> list[Node]:
-        return [replace(node, cores=self._workers * resources.cpus) for node in super().nodes(resources)]
-
-    def run(self, job: Job, listener: Listener) -> int | None:
-        self.jobs.append(job)
-        return super().run(job, listener)
-
-    @property
-    def seeds(self) -> list[list[int]]:
-        """Per job the seeds of its replicas."""
-        return [sorted({replica.seed for pack in job.packs for replica in pack.replicas}) for job in self.jobs]
-
-
-@pytest.fixture
-def no_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave MLflow out: it takes seconds, and one test here is about it."""
-    runs = mock.Mock(pages={})
-    monkeypatch.setattr(Sweep, "_tracking", lambda self, reading: nullcontext(runs))
-
-
 def run(words: str, output: Path, runner: InProcessRunner | None = None) -> int:
     return sensitivity.main([*words.split(), "--output", str(output)], runner=runner or InProcessRunner(fake_train))
-
-
-def results(output: Path, dataset: str = "breast_cancer") -> dict[str, dict[str, Any]]:
-    return {path.stem: json.loads(path.read_text()) for path in (output / "results" / dataset).glob("*.json")}
-
-
-def comparable(records: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Everything but when, where and how fast."""
-    return {name: {k: v for k, v in record.items() if k != "runtime"} for name, record in records.items()}
 
 
 # MLflow 3.17 uses a loader strategy that SQLAlchemy 2.1 deprecates.

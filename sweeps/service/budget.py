@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 
 from adaptbin.errors import ResourceError
+from sweeps.service.notes import named_seeds
 from sweeps.service.plan import Plan
-from sweeps.service.points import Study
+from sweeps.service.points import AskedTest, Study
 from sweeps.service.progress import duration
 
 LEVEL = 0.05
 
 
 def fit_seeds(
-    plan: Plan, seconds: float, seconds_of: Callable[[Study], float], *, test: str = "wilcoxon"
+    plan: Plan, seconds: float, seconds_of: Callable[[Study], float], *, test: AskedTest | None = "wilcoxon"
 ) -> tuple[Study, str]:
     """The study of ``plan`` with as many of its seeds as fit in ``seconds``, and a line or two that say so.
 
     Seeds go for every point and data set alike, the last one first; those with nothing left to train cost nothing and
-    stay.  ``seconds_of`` estimates a study.
+    stay.  ``seconds_of`` estimates a study.  ``test``: the one that its points are compared by; None where none is.
 
     Raises ResourceError when not even one seed fits.
     """
@@ -45,25 +46,18 @@ def fit_seeds(
         )
     kept, dropped = keeping(low), open_seeds[low:]
     told = (
-        f"budget {duration(seconds)}: {len(kept.seeds)} of {len(study.seeds)} seeds fit; {_named(dropped)} "
+        f"budget {duration(seconds)}: {len(kept.seeds)} of {len(study.seeds)} seeds fit; {named_seeds(dropped)} "
         f"{'is' if len(dropped) == 1 else 'are'} dropped; without --budget {duration(whole)}"
     )
     return kept, "\n".join([told, *_warning(len(kept.seeds), test)])
 
 
-def _warning(seeds: int, test: str) -> Iterable[str]:
+def _warning(seeds: int, test: AskedTest | None) -> Iterable[str]:
+    if test is None:
+        return
     least = 2.0 ** (1 - seeds)  # of the signed-rank test, see sweeps.service.stats
     if test == "wilcoxon" and least > LEVEL:
         count = "1 seed" if seeds == 1 else f"{seeds} seeds"
         yield f"warning: no difference can be significant: with {count} the test gives p = {least:.3g} at the least"
     elif seeds < 2:
         yield "warning: no difference can be tested with 1 seed"
-
-
-def _named(seeds: Sequence[int]) -> str:
-    """``seed 9``, ``seeds 6 to 9``, ``seeds 3, 5, 8``."""
-    if len(seeds) == 1:
-        return f"seed {seeds[0]}"
-    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
-        return f"seeds {seeds[0]} to {seeds[-1]}"
-    return f"seeds {', '.join(map(str, seeds))}"

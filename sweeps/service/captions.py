@@ -1,4 +1,4 @@
-"""What the sensitivity figure says in words: its caption, the key of its marks, and how a run departs from the paper's.
+"""What the sensitivity figure says in words: its caption, the key of its marks, the labels of its axes.
 
 All of it is read from the tables, so words and marks cannot disagree.
 """
@@ -6,19 +6,17 @@ All of it is read from the tables, so words and marks cannot disagree.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from collections.abc import Collection, Mapping, Sequence
 
 import pandas as pd
 
-from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.metrics import Metric, get_metric
 from sweeps.service import stats
 from sweeps.service.contrasts import LEVEL, SCORE_MARGIN, TARGET_SD_MARGIN
+from sweeps.service.notes import protocol_notes, seeds_and_probes
+from sweeps.service.panels import SensitivityStudy
 from sweeps.service.points import Study
 from sweeps.service.tables import finished_scores, rows_of
-
-PAPER_SEEDS = 10
 
 DOTS_UP_TO = 4
 """Data sets in one figure up to which single seeds are drawn; more would hide the means."""
@@ -28,42 +26,6 @@ TEST_NAMES = {
     "t": "two-sided paired t test",
     "corrected_t": "two-sided corrected resampled t test (variance times 1/n + n_test/n_train)",
 }
-
-_VARIES = {
-    "pretrain": "the seed changes initial weights, batch order, dropout, corruption and probes; the split is fixed",
-    "probe": "the seed changes the probes only; all share one pretraining and one split",
-    "split": "the seed changes the split, the pretraining and the probes",
-}
-
-
-def protocol_notes(study: Study) -> tuple[str, ...]:
-    """How a study departs from the paper's protocol, one sentence each; empty when it does not."""
-    notes = []
-    paper = Budget()
-    amounts = [
-        (len(study.seeds), PAPER_SEEDS, "seed"),
-        (study.budget.epochs, paper.epochs, "pretraining epoch"),
-        (study.budget.probe_epochs, paper.probe_epochs, "probe epoch"),
-        (study.budget.probes, paper.probes, "probe"),
-    ]
-    changed = [f"{got} {what}{'' if got == 1 else 's'} (full: {full})" for got, full, what in amounts if got != full]
-    if changed:
-        reduced = any(got < full for got, full, _ in amounts)
-        notes.append(f"{'Reduced' if reduced else 'Changed'} protocol: {', '.join(changed)}")
-    if study.seeds_vary != "pretrain":
-        notes.append({"probe": "Seeds vary the probes only", "split": "Seeds vary the split too"}[study.seeds_vary])
-    for title, got, usual in (
-        ("Departures", study.protocol, Protocol()),
-        ("Default point", study.default, Hyperparameters()),
-    ):
-        differing = [
-            f"{field.name} {getattr(got, field.name)}"
-            for field in fields(got)
-            if getattr(got, field.name) != getattr(usual, field.name)
-        ]
-        if differing:
-            notes.append(f"{title}: {', '.join(differing)}")
-    return tuple(notes)
 
 
 def figure_notes(study: Study, replicas: pd.DataFrame) -> tuple[str, ...]:
@@ -117,15 +79,15 @@ def margin_text(significance: pd.DataFrame) -> str:
     )
 
 
-def value_labels(values: Sequence[float], default: float) -> list[str]:
-    """Tick labels in mathtext: powers of ten where a panel goes below 0.01, the default in bold."""
+def value_labels(values: Sequence[float], defaults: Collection[float]) -> list[str]:
+    """Tick labels in mathtext: powers of ten where a panel goes below 0.01, defaults in bold."""
     powers = any(0 < value < 0.01 for value in values)
     labels = []
     for value in values:
         exponent = round(math.log10(value)) if value > 0 else 0
         is_power = powers and 0 < value < 1 and math.isclose(value, 10.0**exponent)
         body = f"10^{{{exponent}}}" if is_power else f"{value:g}"
-        labels.append(rf"$\mathbf{{{body}}}$" if value == default else rf"$\mathrm{{{body}}}$")
+        labels.append(rf"$\mathbf{{{body}}}$" if value in defaults else rf"$\mathrm{{{body}}}$")
     return labels
 
 
@@ -153,7 +115,7 @@ def caption_text(
     points: pd.DataFrame,
     significance: pd.DataFrame,
     replicas: pd.DataFrame,
-    study: Study,
+    study: SensitivityStudy,
     titles: Mapping[str, str] | None = None,
 ) -> str:
     """The caption as plain text, one paragraph on the figure and one line per data set.
@@ -163,7 +125,9 @@ def caption_text(
     titles = titles or {}
     datasets = [dataset for dataset in study.datasets if dataset in set(replicas["dataset"])]
     named = ", ".join(titles.get(dataset, dataset) for dataset in datasets)
-    defaults = ", ".join(f"{panel.key} {getattr(study.default, panel.field):g}" for panel in study.panels)
+    defaults = ", ".join(
+        f"{panel.key} {' or '.join(f'{value:g}' for value in study.default_values(panel))}" for panel in study.panels
+    )
     several = len(study.panels) > 1
     text = [
         f"Sensitivity of {named} to {', '.join(panel.key for panel in study.panels)}.",
@@ -181,8 +145,7 @@ def caption_text(
 
 def _drawn(replicas: pd.DataFrame, study: Study) -> str:
     n_datasets = replicas["dataset"].nunique()
-    probes = f"each the mean of {study.budget.probes} linear probes" if study.budget.probes > 1 else "one probe each"
-    unit = f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({probes}; {_VARIES[study.seeds_vary]})"
+    unit = seeds_and_probes(study)
     corrected = ", corrected for shared rows between splits" if study.seeds_vary == "split" else ""
     single = len(study.seeds) == 1
     if n_datasets == 1:

@@ -15,7 +15,7 @@ probe          either                     none: one pretraining says nothing of 
 from __future__ import annotations
 
 import math
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -23,11 +23,10 @@ import pandas as pd
 
 from adaptbin.metrics import Metric, get_metric
 from sweeps.service import stats
-from sweeps.service.points import Study
+from sweeps.service.panels import SensitivityStudy
+from sweeps.service.points import AskedTest
 from sweeps.service.stats import Floats
 from sweeps.service.tables import rows_of, variance_ratio
-
-AskedTest = Literal["wilcoxon", "t"]
 
 LEVEL = 0.05
 """Family-wise error of a panel, and of its equivalence tests."""
@@ -65,7 +64,9 @@ def pairs_of(of_dataset: pd.DataFrame, panel: str, value: float) -> tuple[Floats
     return point.loc[both].to_numpy(dtype=np.float64), default.loc[both].to_numpy(dtype=np.float64)
 
 
-def significance_frame(replicas: pd.DataFrame, study: Study, *, test: AskedTest = "wilcoxon") -> pd.DataFrame:
+def significance_frame(
+    replicas: pd.DataFrame, study: SensitivityStudy, *, test: AskedTest = "wilcoxon"
+) -> pd.DataFrame:
     """One row per planned contrast, with columns :data:`COLUMNS`.
 
     Differences, intervals (`low`, `high`: 95 % t interval, unadjusted) and margins are in the metric's unit, signed so
@@ -82,10 +83,10 @@ def significance_frame(replicas: pd.DataFrame, study: Study, *, test: AskedTest 
             continue
         of_figure: list[dict[str, Any]] = []
         for panel in study.panels:
-            points = [point for point in study.points if point.panel == panel.key and not point.is_default]
+            points = [point for point in study.points[dataset] if point.panel == panel.key and not point.is_default]
             family = [
                 _contrast(of_dataset, panel.key, float(point.value), test, len(study.seeds), len(points))
-                | {"default_value": float(getattr(study.default, panel.field))}
+                | {"default_value": float(getattr(study.default_of(dataset), panel.field))}
                 for point in points
             ]
             _adjust(family, {"p": "p_holm", "p_tost": "p_tost_holm"})

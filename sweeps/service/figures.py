@@ -1,15 +1,13 @@
 """The sensitivity figure: one panel per hyperparameter, one line per data set, marks from the significance table.
 
-The only module that imports matplotlib.  Figures are objects with an Agg canvas: nothing touches pyplot, and settings
-change only inside a ``with`` block.  Layout is in inches, so text has room whatever the data look like.
+Layout is in inches, so text has room whatever the data look like.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import matplotlib as mpl
 import numpy as np
@@ -26,9 +24,9 @@ from adaptbin.errors import DataError
 from adaptbin.metrics import get_metric
 from sweeps.service.captions import DOTS_UP_TO, axis_label, figure_notes, mark_key, value_labels
 from sweeps.service.contrasts import SCORE_MARGIN, TARGET_SD_MARGIN
-from sweeps.service.files import write_atomically
-from sweeps.service.layout import FOOTER_LINE, MARK_LINE, Layout
-from sweeps.service.points import Panel, Study
+from sweeps.service.figures_style import SETTINGS, draw_footer
+from sweeps.service.layout import MARK_LINE, Layout
+from sweeps.service.panels import Panel, SensitivityStudy
 from sweeps.service.series import Series, difference_series, score_series
 from sweeps.service.tables import rows_of
 
@@ -39,25 +37,6 @@ _STYLES = (
     *(("#56B4E9", "P"), ("#000000", "X"), ("#882255", "<"), ("#999933", ">"), ("#332288", "h")),
 )
 
-_SETTINGS: Any = {
-    "font.family": ["DejaVu Sans"],
-    "font.size": 7.0,
-    "axes.linewidth": 0.5,
-    "axes.labelsize": 7.0,
-    "xtick.labelsize": 6.5,
-    "ytick.labelsize": 6.5,
-    "xtick.major.width": 0.5,
-    "ytick.major.width": 0.5,
-    "xtick.major.size": 2.0,
-    "ytick.major.size": 2.0,
-    "xtick.major.pad": 2.0,
-    "ytick.major.pad": 2.0,
-    "mathtext.fontset": "dejavusans",
-    "pdf.fonttype": 42,  # TrueType, as publishers ask
-    "svg.fonttype": "none",  # text stays text
-    "svg.hashsalt": "adaptbin",  # ids depend on the content only: equal tables give equal files
-}
-
 _MARK_SIZE = 7.0
 
 
@@ -65,7 +44,7 @@ def sensitivity_figure(
     points: pd.DataFrame,
     significance: pd.DataFrame,
     replicas: pd.DataFrame,
-    study: Study,
+    study: SensitivityStudy,
     titles: Mapping[str, str] | None = None,
 ) -> Figure:
     """Draw the figure of a study from its tables.
@@ -82,7 +61,7 @@ def sensitivity_figure(
         panel.key: [build(dataset, panel.key, points, significance, replicas) for dataset in datasets]
         for panel in study.panels
     }
-    with mpl.rc_context(_SETTINGS):
+    with mpl.rc_context(SETTINGS):
         entries = _legend_entries(datasets, replicas, points, study, titles or {})
         footer = [mark_key(significance), *(f"{note}." for note in figure_notes(study, replicas))]
         layout = Layout.of(len(study.panels), len(datasets), len(entries), footer)
@@ -106,21 +85,8 @@ def sensitivity_figure(
         everything = [series for of_panel in panels.values() for series in of_panel]
         _set_limits(figure.axes[0], everything, _margins(datasets, replicas))
         _draw_legend(figure, layout, entries)
-        _draw_footer(figure, layout)
+        draw_footer(figure, layout.footer)
     return figure
-
-
-def save_figure(figure: Figure, folder: Path) -> list[Path]:
-    """Write ``figure.png`` (300 dpi), ``figure.pdf`` and ``figure.svg``, each atomically and free of dates."""
-
-    def save(kind: str, metadata: dict[str, None]) -> Path:
-        def write(file: IO[bytes]) -> None:
-            figure.savefig(file, format=kind, dpi=300, metadata=metadata)
-
-        return write_atomically(folder / f"figure.{kind}", write)
-
-    with mpl.rc_context(_SETTINGS):
-        return [save("png", {}), save("pdf", {"CreationDate": None}), save("svg", {"Date": None})]
 
 
 def _default_band(dataset: str, points: pd.DataFrame) -> tuple[float, float, float]:
@@ -150,11 +116,10 @@ def _draw_reference(axes: Axes, datasets: Sequence[str], points: pd.DataFrame, r
         axes.axhline(mean, color="#808080", lw=0.6, ls=(0, (4, 3)), zorder=1)
 
 
-def _draw_axes(axes: Axes, panel: Panel, study: Study, layout: Layout) -> None:
+def _draw_axes(axes: Axes, panel: Panel, study: SensitivityStudy, layout: Layout) -> None:
     """Ticks, labels and letter; values are evenly spaced categories and the default's label is bold."""
-    default = float(getattr(study.default, panel.field))
     axes.set_xticks(range(len(panel.values)))
-    axes.set_xticklabels(value_labels(panel.values, default))
+    axes.set_xticklabels(value_labels(panel.values, study.default_values(panel)))
     if layout.columns > 3 and any("^" in label.get_text() for label in axes.get_xticklabels()):
         axes.tick_params(axis="x", labelsize=6.0)
     axes.set_xlim(-0.55, len(panel.values) - 0.45)
@@ -257,7 +222,11 @@ def _set_limits(axes: Axes, everything: Sequence[Series], margins: Sequence[floa
 
 
 def _legend_entries(
-    datasets: Sequence[str], replicas: pd.DataFrame, points: pd.DataFrame, study: Study, titles: Mapping[str, str]
+    datasets: Sequence[str],
+    replicas: pd.DataFrame,
+    points: pd.DataFrame,
+    study: SensitivityStudy,
+    titles: Mapping[str, str],
 ) -> list[Any]:
     """Handles: one per data set, then what dots and grey mean."""
     handles: list[Any] = []
@@ -293,11 +262,3 @@ def _draw_legend(figure: Figure, layout: Layout, entries: list[Any]) -> None:
         box = {"loc": "upper center", "bbox_to_anchor": (0.5, 1 - 0.03 / layout.height)}
         columns: dict[str, Any] = {"ncols": layout.legend_columns, "columnspacing": 1.2, "labelspacing": 0.3}
         figure.legend(handles=entries, borderaxespad=0, borderpad=0, **box, **columns, **style)
-
-
-def _draw_footer(figure: Figure, layout: Layout) -> None:
-    """The key of the marks, and in bold red how the run departs from the paper's protocol."""
-    for line, (text, is_note) in enumerate(layout.footer):
-        y = (FOOTER_LINE * (len(layout.footer) - line - 1) + 0.04) / layout.height
-        style: dict[str, Any] = {"color": "#9C1C1C", "weight": "bold"} if is_note else {"color": "#303030"}
-        figure.text(0.06 / layout.width, y, text, size=6.0, va="bottom", **style)

@@ -16,6 +16,14 @@ MARK_LINE = 0.095
 """Height of a row of marks above a panel."""
 
 
+def wrap_footer(texts: Sequence[str], width: float) -> tuple[tuple[str, bool], ...]:
+    """Lines of text for below a figure of that width, and whether each is a note on the protocol: all but the first."""
+    lines: list[tuple[str, bool]] = []
+    for number, text in enumerate(texts):
+        lines += [(line, number > 0) for line in textwrap.wrap(text, int(width * (20 if number else 23)))]
+    return tuple(lines)
+
+
 @dataclass(frozen=True)
 class Layout:
     """Where things are, in inches."""
@@ -42,9 +50,7 @@ class Layout:
         columns = 3 if n_datasets > 2 and n_panels > 3 else n_panels
         rows = math.ceil(n_panels / columns)
         width = {1: 3.4, 2: 5.0}.get(columns, 7.0)
-        lines: list[tuple[str, bool]] = []
-        for number, text in enumerate(footer):
-            lines += [(line, number > 0) for line in textwrap.wrap(text, int(width * (20 if number else 23)))]
+        lines = wrap_footer(footer, width)
         strip = 0.0 if n_datasets == 1 else MARK_LINE * n_datasets + 0.05
         bottom = FOOTER_LINE * len(lines) + 0.08
         legend_in_grid = rows * columns > n_panels
@@ -52,7 +58,7 @@ class Layout:
         legend = 0.0 if legend_in_grid else _LEGEND_LINE * math.ceil(n_entries / legend_columns) + 0.05
         above = 0.17 if n_panels > 1 else 0.04
         height = bottom + rows * (_BELOW_AXES + _AXES_HEIGHT + strip + above) + legend
-        return cls(width, height, columns, rows, strip, above, bottom, legend_in_grid, legend_columns, tuple(lines))
+        return cls(width, height, columns, rows, strip, above, bottom, legend_in_grid, legend_columns, lines)
 
     def is_first_column(self, number: int) -> bool:
         """Whether cell `number` carries the y labels of its row."""

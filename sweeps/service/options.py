@@ -1,22 +1,28 @@
-"""The command line: the same words in every script, checked before anything is read, trained or written."""
+"""The command line: the same words in every script that has them, checked before anything is read, trained or written.
+
+A script has the options of all scripts and some of its own; those it has not keep the values they have in `Options`.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from adaptbin.config import Budget, Hyperparameters, Protocol, SeedsVary
 from adaptbin.data.registry import get_card
 from adaptbin.errors import ConfigError, nearest
 from adaptbin.metrics import get_metric, metrics_of, primary_metric
+from sweeps.service.choice import CHOSEN_FIELDS
+from sweeps.service.panels import PANELS
 from sweeps.service.parameters import DEFAULT_MASK_PROB, PRESETS, parameters
 from sweeps.service.plan import Resources
-from sweeps.service.points import PANELS
+from sweeps.service.points import AskedTest
 from sweeps.service.stores import without_password
 
 LISTS = ("--dataset", "--panel", "--seeds")
@@ -28,18 +34,11 @@ class Options:
     """What a person asked for, resolved and checked."""
 
     datasets: tuple[str, ...]
-    panels: tuple[str, ...]
-    values: tuple[tuple[str, float], ...]
-    """Further values of panels: panel and value."""
     preset: str
     seeds: tuple[int, ...]
     seeds_vary: SeedsVary
     budget: Budget
-    default: Hyperparameters
     protocol: Protocol
-    test: Literal["wilcoxon", "t"]
-    metric: str | None
-    """Metric asked for; None shows each data set's primary one."""
     pack: int | None
     resources: Resources
     device: str
@@ -60,6 +59,19 @@ class Options:
     given: Mapping[str, Any]
     """The options as typed, for the manifest."""
 
+    # Not every script has these.
+    panels: tuple[str, ...] = ()
+    values: tuple[tuple[str, float], ...] = ()
+    """Further values of panels: panel and value."""
+    default: Hyperparameters = Hyperparameters()
+    choice_from: Path | None = None
+    """Where each data set's default point was chosen; see :mod:`sweeps.service.choice`."""
+    test: AskedTest = "wilcoxon"
+    metric: str | None = None
+    """Metric asked for; None shows each data set's primary one."""
+    show_test: bool = False
+    """Whether test scores of points that were not chosen are shown."""
+
     @property
     def primary(self) -> dict[str, str]:
         """Primary metric of every data set."""
@@ -71,20 +83,25 @@ class Options:
         return {name: self.metric or primary for name, primary in self.primary.items()}
 
 
-def parse_options(argv: Sequence[str] | None = None, *, prog: str, about: str) -> Options | None:
+def parse_options(
+    argv: Sequence[str] | None = None, *, prog: str, about: str, own_options: Iterable[click.Parameter] = ()
+) -> Options | None:
     """Options of a command line (``sys.argv`` by default); None when it only asked for help, which is then printed.
+
+    ``own_options``: what the script has besides the options of all, see :mod:`sweeps.service.parameters`.
 
     Raises ConfigError with one clear line for whatever is unknown, missing or out of range.
     """
     arguments = _join_lists(list(sys.argv[1:] if argv is None else argv))
     command = click.Command(
         prog,
-        params=parameters(),
+        params=parameters(own_options),
         help=about,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
     )
     try:
         with command.make_context(prog, arguments) as context:
+            _refuse_two_defaults(context)
             return _resolve(context.params)
     except click.exceptions.Exit:
         return None
@@ -103,6 +120,19 @@ def repository_root() -> Path:
     return root if (root / "pyproject.toml").is_file() else Path.cwd()
 
 
+def _refuse_two_defaults(context: click.Context) -> None:
+    """Raise ConfigError when the default point is both typed and taken from a choice."""
+    if context.params.get("choice_from") is None:
+        return
+    typed = [
+        f"--{name.replace('_', '-')}"
+        for name in CHOSEN_FIELDS
+        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+    ]
+    if typed:
+        raise ConfigError(f"--choice-from sets {', '.join(CHOSEN_FIELDS)}, so it takes none of them, got {typed[0]}")
+
+
 def _resolve(given: Mapping[str, Any]) -> Options:
     if given["plan"] and given["rebuild"]:
         raise ConfigError("at most one of --plan and --rebuild may be given, got both")
@@ -113,8 +143,6 @@ def _resolve(given: Mapping[str, Any]) -> Options:
     resources, device = _resources(given)
     options = Options(
         datasets=datasets,
-        panels=tuple(key for key in PANELS if key in (_flat(given["panel"]) or PANELS)),
-        values=given["value"],
         preset=given["preset"],
         seeds=_or(given["seeds"], tuple(range(preset.seeds))),
         seeds_vary=given["seeds_vary"],
@@ -123,10 +151,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
             probe_epochs=_or(given["probe_epochs"], preset.probe_epochs),
             probes=given["probes"],
         ),
-        default=_default_point(given),
         protocol=Protocol.named(given["protocol"]),
-        test=given["test"],
-        metric=given["metric"],
         pack=given["pack"],
         resources=resources,
         device=device,
@@ -141,6 +166,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         retry_failed=given["retry_failed"],
         rebuild=given["rebuild"],
         given=_as_typed(given),
+        **_own(given),
     )
     _check(options)
     return options
@@ -157,6 +183,19 @@ def _check(options: Options) -> None:
                     f"metric must be one that {name} ({task}) has: {', '.join(metrics_of(task))}, "
                     f"got {options.metric!r}"
                 )
+
+
+def _own(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of :class:`Options` that this script has options for, and others have not."""
+    own = {name: given[name] for name in ("choice_from", "test", "metric", "show_test") if name in given}
+    if own.get("choice_from") is not None:
+        own["choice_from"] = own["choice_from"].expanduser().resolve()
+    if "panel" in given:
+        asked = _flat(given["panel"]) or PANELS
+        own |= {"panels": tuple(key for key in PANELS if key in asked), "values": given["value"]}
+    if "masking" in given:
+        own["default"] = _default_point(given)
+    return own
 
 
 def _default_point(given: Mapping[str, Any]) -> Hyperparameters:
@@ -187,10 +226,11 @@ def _or(value: Any, otherwise: Any) -> Any:
 
 def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options for the manifest: plain values, lists flat, no password, and no folder, which decides no number."""
-    folders = ("output", "data_dir", "storage")
+    folders = ("output", "data_dir", "storage", "choice_from")
     typed = {name: _plain(value) for name, value in given.items() if value not in (None, ()) and name not in folders}
     for name in ("dataset", "panel"):
-        typed[name] = list(_flat(given[name]))
+        if name in given:
+            typed[name] = list(_flat(given[name]))
     if given["tracking_uri"] is not None:
         typed["tracking_uri"] = without_password(given["tracking_uri"])
     return typed

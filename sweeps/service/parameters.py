@@ -1,9 +1,9 @@
-"""The options every script has: their names, kinds, defaults and help."""
+"""The options of scripts, those of all and those of some: their names, kinds, defaults and help."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -14,7 +14,8 @@ from adaptbin.config import MAX_SEED, Budget, Hyperparameters, MaskingKind, Seed
 from adaptbin.data.registry import CARDS
 from adaptbin.errors import ConfigError, unknown
 from adaptbin.metrics import METRICS
-from sweeps.service.points import PANELS
+from sweeps.service.panels import PANELS
+from sweeps.service.points import AskedTest
 
 PAPERS = tuple(name for name, card in CARDS.items() if not card.embedded)
 """The data sets of the paper; the embedded ones are for trying things out."""
@@ -37,53 +38,92 @@ DEFAULT_MASK_PROB = 0.2
 """p_m when a masking is asked for without one: the middle of the paper's grid .1 .2 .3."""
 
 
-def parameters() -> list[click.Parameter]:
-    """All options, in the order of the help page."""
-
-    def option(name: str, kind: Any = str, text: str = "", default: Any = None, **extra: Any) -> click.Option:
-        return click.Option([name], type=kind, default=default, help=text, **extra)
-
-    def one(name: str, known: Sequence[str], text: str, default: str | None = None) -> click.Option:
-        return option(name, _One(name.removeprefix("--"), known), text, default)
-
-    path = click.Path(path_type=Path)
+def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
+    """All options of a script, in the order of the help page: ``own`` are those that not every script has."""
     presets = "; ".join(f"{k}: {v.seeds} seeds, {v.epochs} and {v.probe_epochs} epochs" for k, v in PRESETS.items())
+    path = click.Path(path_type=Path)
     return [
-        option("--dataset", _Names("data set", tuple(CARDS), PAPERS),
-               f"One or several of: {', '.join(CARDS)}; all means the paper's eight, {', '.join(PAPERS)}.",
-               required=True, multiple=True),
-        one("--preset", tuple(PRESETS), f"How much to train ({presets}).", "paper"),
-        option("--seeds", _Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
-        one("--seeds-vary", get_args(SeedsVary), "What a seed changes.", "pretrain"),
-        option("--epochs", int, "Pretraining epochs."),
-        option("--probe-epochs", int, "Epochs of each linear probe."),
-        option("--probes", int, "Linear probes per replica; its score is their mean.", Budget().probes),
-        option("--panel", _Names("panel", tuple(PANELS)), f"Panels to train, of: {', '.join(PANELS)}.  [default: all]",
-               multiple=True),
-        option("--value", _Value(), "One more value of a panel, as tau=0.003; may be repeated.", multiple=True),
-        one("--masking", get_args(MaskingKind), "What replaces masked inputs in pretraining.", "none"),
-        option("--mask-prob", float, f"Probability of masking an input; {DEFAULT_MASK_PROB} where --masking is given."),
-        option("--t-init", int, "Quantile bins per feature at the start.", Hyperparameters().t_init),
-        one("--protocol", ("paper", "released"), "The paper's choices, or those of its released code.", "paper"),
-        one("--test", ("wilcoxon", "t"), "Paired test of every point against the default.", "wilcoxon"),
-        one("--metric", tuple(METRICS), "Metric to test and draw; by default the data set's primary one."),
-        option("--pack", int, "Most replicas trained together; by default all points of one seed, or fewer where "
-               "cores would stay idle."),
-        option("--cpus-per-pack", float, "Cores of one pack; kernels use one, so more packs beat wider ones.", 1.0),
-        option("--gpus-per-pack", float, "GPUs of one pack: a share below 1, or a whole number."),
-        one("--device", ("auto", "cpu", "cuda"), "auto is cuda where --gpus-per-pack is given, else cpu.", "auto"),
-        option("--address", str, "Join the Ray cluster there instead of starting one on this machine."),
-        option("--storage", str, "Where checkpoints go: a folder or bucket (s3://...) that all machines share; "
-               "without it they stay in --output, and travel there from other machines."),
-        option("--data-dir", path, "Folder that holds data files; before $ADAPTBIN_DATA and the per-user cache."),
-        option("--output", path, "Folder for results, tables, figures and MLflow.  [default: mlruns/ of the checkout]"),
-        option("--tracking-uri", str, "MLflow store to use instead of the one that goes with --output."),
-        option("--budget", _Duration(), "Time from now to the end, such as 2h, 90min or 1h30m; seeds that would take "
-               "longer are left out."),
-        option("--plan", bool, "Print what would be trained, and train nothing.", False, is_flag=True),
-        option("--retry-failed", bool, "Train again what failed in earlier runs.", False, is_flag=True),
-        option("--rebuild", bool, "Tables, figures and MLflow from the results files alone.", False, is_flag=True),
+        _option("--dataset", _Names("data set", tuple(CARDS), PAPERS),
+                f"One or several of: {', '.join(CARDS)}; all means the paper's eight, {', '.join(PAPERS)}.",
+                required=True, multiple=True),
+        _one("--preset", tuple(PRESETS), f"How much to train ({presets}).", "paper"),
+        _option("--seeds", _Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
+        _one("--seeds-vary", get_args(SeedsVary), "What a seed changes.", "pretrain"),
+        _option("--epochs", int, "Pretraining epochs."),
+        _option("--probe-epochs", int, "Epochs of each linear probe."),
+        _option("--probes", int, "Linear probes per replica; its score is their mean.", Budget().probes),
+        *own,
+        _one("--protocol", ("paper", "released"), "The paper's choices, or those of its released code.", "paper"),
+        _option("--pack", int, "Most replicas trained together; by default all points of one seed, or fewer where "
+                "cores would stay idle."),
+        _option("--cpus-per-pack", float, "Cores of one pack; kernels use one, so more packs beat wider ones.", 1.0),
+        _option("--gpus-per-pack", float, "GPUs of one pack: a share below 1, or a whole number."),
+        _one("--device", ("auto", "cpu", "cuda"), "auto is cuda where --gpus-per-pack is given, else cpu.", "auto"),
+        _option("--address", str, "Join the Ray cluster there instead of starting one on this machine."),
+        _option("--storage", str, "Where checkpoints go: a folder or bucket (s3://...) that all machines share; "
+                "without it they stay in --output, and travel there from other machines."),
+        _option("--data-dir", path, "Folder that holds data files; before $ADAPTBIN_DATA and the per-user cache."),
+        _option("--output", path,
+                "Folder for results, tables, figures and MLflow.  [default: mlruns/ of the checkout]"),
+        _option("--tracking-uri", str, "MLflow store to use instead of the one that goes with --output."),
+        _option("--budget", _Duration(), "Time from now to the end, such as 2h, 90min or 1h30m; seeds that would take "
+                "longer are left out."),
+        _option("--plan", bool, "Print what would be trained, and train nothing.", False, is_flag=True),
+        _option("--retry-failed", bool, "Train again what failed in earlier runs.", False, is_flag=True),
+        _option("--rebuild", bool, "Tables, figures and MLflow from the results files alone.", False, is_flag=True),
     ]  # fmt: skip
+
+
+def panel_options() -> list[click.Parameter]:
+    """Which panels are trained, and with which values."""
+    return [
+        _option("--panel", _Names("panel", tuple(PANELS)), f"Panels to train, of: {', '.join(PANELS)}.  [default: all]",
+                multiple=True),
+        _option("--value", _Value(), "One more value of a panel, as tau=0.003; may be repeated.", multiple=True),
+    ]  # fmt: skip
+
+
+def default_point_options() -> list[click.Parameter]:
+    """The default point of all data sets."""
+    return [
+        _one("--masking", get_args(MaskingKind), "What replaces masked inputs in pretraining.", "none"),
+        _option("--mask-prob", float,
+                f"Probability of masking an input; {DEFAULT_MASK_PROB} where --masking is given."),
+        _option("--t-init", int, "Quantile bins per feature at the start.", Hyperparameters().t_init),
+    ]  # fmt: skip
+
+
+def choice_options() -> list[click.Parameter]:
+    """The default point of each data set as the masking study chose it."""
+    return [
+        _option("--choice-from", click.Path(path_type=Path),
+                "Take masking, mask-prob and t-init of each data set from what masking.py chose: its --output, or a "
+                "choice.json."),
+    ]  # fmt: skip
+
+
+def comparison_options() -> list[click.Parameter]:
+    """How points are compared with the default."""
+    return [
+        _one("--test", get_args(AskedTest), "Paired test of every point against the default.", "wilcoxon"),
+        _one("--metric", tuple(METRICS), "Metric to test and draw; by default the data set's primary one."),
+    ]
+
+
+def show_test_options() -> list[click.Parameter]:
+    """Whether test scores are shown of points that were not chosen."""
+    return [
+        _option("--show-test", bool, "Show test scores of all points, not of the chosen one alone.", False,
+                is_flag=True),
+    ]  # fmt: skip
+
+
+def _option(name: str, kind: Any = str, text: str = "", default: Any = None, **extra: Any) -> click.Option:
+    return click.Option([name], type=kind, default=default, help=text, **extra)
+
+
+def _one(name: str, known: Sequence[str], text: str, default: str | None = None) -> click.Option:
+    return _option(name, _One(name.removeprefix("--"), known), text, default)
 
 
 def parse_seeds(text: str) -> tuple[int, ...]:

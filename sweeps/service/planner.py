@@ -78,7 +78,7 @@ class Planner:
             plan,
             self._options.time_limit,
             lambda part: self._estimate(self.plan(part, reading)).seconds,
-            test=self._options.test,
+            test=self._study.test,
         )
         return plan if study is plan.study else self.plan(study, reading)
 

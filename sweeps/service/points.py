@@ -1,57 +1,29 @@
-"""Which points a study trains: the paper's panels around one default, crossed with seeds and data sets.
+"""What every study is: points x seeds x data sets under one protocol and budget, and how its results are published.
 
-A *point* is one choice of hyperparameters.  Each panel moves one hyperparameter and leaves the others at the default,
-so every panel holds the default point; it is one set of replicas, trained once (paper: Sec. 3, sensitivity figure).
+A *point* is one choice of hyperparameters.  Studies differ in the points that they train and in what they make of the
+results.  Each kind is a subclass in a module of its own: :mod:`sweeps.service.panels`, :mod:`sweeps.service.grid`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from typing import Protocol as Interface
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica, SeedsVary
-from adaptbin.errors import ConfigError, unknown
+from adaptbin.errors import ConfigError
+from sweeps.service.choice import Choice
 
+if TYPE_CHECKING:
+    from sweeps.service.options import Options
+    from sweeps.service.publish import Published
 
-@dataclass(frozen=True)
-class Panel:
-    """One hyperparameter and the values it takes."""
-
-    key: str
-    """Name on the command line and in tables."""
-    symbol: str
-    """Name in figures (mathtext)."""
-    field: str
-    """Field of :class:`adaptbin.config.Hyperparameters`."""
-    values: tuple[float, ...]
-    """Ascending; the default is one of them."""
-    letter: str
-    """Label of the panel in the figure."""
-
-
-PANELS = {
-    panel.key: panel
-    for panel in (
-        Panel("w_sord", r"$w_{\mathrm{SORD}}$", "w_sord", (1, 3, 5, 7, 10), "a"),
-        Panel("w_mse", r"$w_{\mathrm{mse}}$", "w_mse", (0.1, 0.3, 0.5, 0.7, 1), "b"),
-        Panel("w_var", r"$w_{\mathrm{var}}$", "w_var", (0, 1e-3, 1e-2, 1e-1, 1), "c"),
-        Panel("patience", "patience", "patience", (3, 5, 10, 20, 50), "d"),
-        Panel("tau", r"$\tau$", "tau", (1e-5, 1e-4, 1e-3, 1e-2, 1e-1), "e"),
-    )
-}
-"""The paper's five sensitivity panels, in the figure's order."""
-
-
-@dataclass(frozen=True)
-class StudyPoint:
-    """One place in one panel."""
-
-    panel: str
-    value: float
-    is_default: bool
-    hyperparameters: Hyperparameters
+AskedTest = Literal["wilcoxon", "t"]
+"""A paired test, fixed before the run."""
 
 
 class DatasetCard(Interface):
@@ -70,43 +42,90 @@ class DatasetCard(Interface):
         """Width, depth and batch size used for it."""
 
 
-@dataclass(frozen=True)
-class Study:
+@dataclass(frozen=True, kw_only=True)
+class Study(ABC):
     """Points x seeds x data sets under one protocol and budget."""
+
+    extent_name: ClassVar[str]
+    """What :attr:`extent` is called in the manifest and in MLflow."""
+    is_joint: ClassVar[bool]
+    """Whether several data sets have one folder of tables and a figure together, besides their own."""
 
     name: str
     """Folder under the output, and name of the MLflow study run."""
     cards: tuple[DatasetCard, ...]
-    panels: tuple[Panel, ...]
-    points: tuple[StudyPoint, ...]
-    """One per panel and value, panel by panel; the default point appears once in every panel."""
     default: Hyperparameters
+    """The default point of data sets for which nothing was chosen; see :meth:`default_of`."""
+    choices: Mapping[str, Choice] = field(default_factory=dict)
+    """Data set -> choice of an earlier study that its default point takes over."""
     seeds: tuple[int, ...]
     seeds_vary: SeedsVary
     protocol: Protocol
     budget: Budget
+    test: AskedTest | None = None
+    """Test of every point against the default; None where none is planned."""
+
+    def __post_init__(self) -> None:
+        for dataset in self.datasets:
+            self.unique_points_of(dataset)  # hyperparameters that cannot be are refused here
+
+    # -------------------------------------------------------------------- what each kind of study has of its own
+
+    @abstractmethod
+    def unique_points_of(self, dataset: str) -> tuple[Hyperparameters, ...]:
+        """Distinct points of a data set, in the order to train and list them in; as many for every data set."""
+
+    @property
+    @abstractmethod
+    def extent(self) -> dict[str, list[Any]]:
+        """Name of each thing that is moved -> the values it takes."""
+
+    @abstractmethod
+    def with_value(self, key: str, value: float) -> Self:
+        """The study with one more value of what is called ``key``.  Raises ConfigError when it cannot take it."""
+
+    @abstractmethod
+    def without_value(self, key: str, value: float) -> Self:
+        """The study without a value of what is called ``key``.  Raises ConfigError when it is not there, or must be."""
+
+    @abstractmethod
+    def option_for(self, value: str) -> str | None:
+        """Option that asks for one more value, as "tau=0.003", from the start; None where the script has none."""
+
+    @abstractmethod
+    def publish(
+        self, records: Sequence[Mapping[str, Any]], folder: Path, options: Options, manifest: Mapping[str, Any]
+    ) -> Published:
+        """Write tables, figure, caption and manifest of the study's ``records`` to ``folder``.
+
+        Several data sets at once are asked for only where the study :attr:`is_joint`.
+        """
+
+    # -------------------------------------------------------------------- what all have in common
 
     @property
     def datasets(self) -> tuple[str, ...]:
         """Keys of the data sets, in the order asked for."""
         return tuple(card.key for card in self.cards)
 
-    @cached_property
+    @property
     def unique_points(self) -> tuple[Hyperparameters, ...]:
-        """Distinct points: the default, then the others panel by panel (21 with the paper's panels)."""
-        return tuple(dict.fromkeys([self.default, *(point.hyperparameters for point in self.points)]))
+        """Distinct points of the first data set; see :meth:`unique_points_of`."""
+        return self.unique_points_of(self.datasets[0])
+
+    def default_of(self, dataset: str) -> Hyperparameters:
+        """The default point of a data set: the study's, with what was chosen for that data set."""
+        choice = self.choices.get(dataset)
+        return self.default if choice is None else choice.apply_to(self.default)
 
     @cached_property
     def replicas(self) -> dict[str, tuple[Replica, ...]]:
         """Per data set its replicas, each once: seed by seed, within a seed point by point."""
-        return {
-            card.key: tuple(
-                self.replica(card, hyperparameters, seed)
-                for seed in self.seeds
-                for hyperparameters in self.unique_points
-            )
-            for card in self.cards
-        }
+        found = {}
+        for card in self.cards:
+            points = self.unique_points_of(card.key)
+            found[card.key] = tuple(self.replica(card, point, seed) for seed in self.seeds for point in points)
+        return found
 
     @property
     def all_replicas(self) -> tuple[Replica, ...]:
@@ -126,11 +145,12 @@ class Study:
             budget=self.budget,
         )
 
-    def only(self, dataset: str) -> Study:
+    def only(self, dataset: str) -> Self:
         """The same study of one of its data sets."""
-        return replace(self, cards=tuple(card for card in self.cards if card.key == dataset))
+        choices = {name: choice for name, choice in self.choices.items() if name == dataset}
+        return replace(self, cards=tuple(card for card in self.cards if card.key == dataset), choices=choices)
 
-    def only_seeds(self, seeds: Sequence[int]) -> Study:
+    def only_seeds(self, seeds: Sequence[int]) -> Self:
         """The same study of some of its seeds."""
         kept, some = frozenset(seeds), replace(self, seeds=tuple(seeds))
         # The very same replicas: their ids have been computed.
@@ -141,95 +161,7 @@ class Study:
         return some
 
 
-def get_panels(keys: Iterable[str]) -> tuple[Panel, ...]:
-    """Panels called ``keys``, each once, in the figure's order.  Raises ConfigError on an unknown one."""
-    keys = list(keys)
-    for key in keys:
-        if key not in PANELS:
-            raise ConfigError(unknown("panel", key, PANELS))
-    return tuple(panel for panel in PANELS.values() if panel.key in keys)
-
-
-def sensitivity_study(
-    cards: Sequence[DatasetCard],
-    *,
-    panels: Sequence[Panel] = tuple(PANELS.values()),
-    default: Hyperparameters | None = None,
-    seeds: Sequence[int] = tuple(range(10)),
-    seeds_vary: SeedsVary = "pretrain",
-    protocol: Protocol | None = None,
-    budget: Budget | None = None,
-) -> Study:
-    """The paper's sensitivity study: every panel around ``default``, all seeds, all data sets.
-
-    A panel whose values leave out the default gets it as one more value: without it there would be nothing to compare
-    with.  Raises ConfigError when there is no data set, panel or seed, or one is named twice.
-    """
-    for what, names in (
-        ("data set", [card.key for card in cards]),
-        ("panel", [panel.key for panel in panels]),
-        ("seed", list(seeds)),
-    ):
-        if not names or len(set(names)) < len(names):
-            raise ConfigError(f"a study needs at least one {what}, each named once, got {names}")
-    default = Hyperparameters() if default is None else default
-    panels = tuple(_with_default(panel, default) for panel in panels)
-    return Study(
-        name="sensitivity",
-        cards=tuple(cards),
-        panels=panels,
-        points=tuple(_points(panels, default)),
-        default=default,
-        seeds=tuple(seeds),
-        seeds_vary=seeds_vary,
-        protocol=Protocol() if protocol is None else protocol,
-        budget=Budget() if budget is None else budget,
-    )
-
-
-def with_value(study: Study, key: str, value: float) -> Study:
-    """The study with one more value in the panel called ``key``.  Raises ConfigError when it cannot take it."""
-    panel = _panel_of(study, key)
-    whole = float(value).is_integer()
-    value = int(value) if whole and all(isinstance(known, int) for known in panel.values) else value
-    if value in panel.values:
-        raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {_values(panel)}")
-    return _with_panel(study, replace(panel, values=tuple(sorted((*panel.values, value)))))
-
-
-def without_value(study: Study, key: str, value: float) -> Study:
-    """The study without a value of the panel called ``key``.  Raises ConfigError when it must stay, or is not there."""
-    panel = _panel_of(study, key)
-    if value not in panel.values:
-        raise ConfigError(f"a value to cancel must be one of {_values(panel)}, got {key}={value:g}")
-    if value == getattr(study.default, panel.field):
-        raise ConfigError(f"the default, which all points are compared with, must stay, got {key}={value:g}")
-    return _with_panel(study, replace(panel, values=tuple(known for known in panel.values if known != value)))
-
-
-def _panel_of(study: Study, key: str) -> Panel:
-    panels = {panel.key: panel for panel in study.panels}
-    if key not in panels:
-        raise ConfigError(unknown("panel of this study", key, panels))
-    return panels[key]
-
-
-def _with_panel(study: Study, panel: Panel) -> Study:
-    panels = tuple(panel if old.key == panel.key else old for old in study.panels)
-    return replace(study, panels=panels, points=tuple(_points(panels, study.default)))
-
-
-def _values(panel: Panel) -> str:
-    return ", ".join(f"{value:g}" for value in panel.values)
-
-
-def _with_default(panel: Panel, default: Hyperparameters) -> Panel:
-    value = getattr(default, panel.field)
-    return panel if value in panel.values else replace(panel, values=tuple(sorted((*panel.values, value))))
-
-
-def _points(panels: Iterable[Panel], default: Hyperparameters) -> Iterable[StudyPoint]:
-    for panel in panels:
-        for value in panel.values:
-            hyperparameters = Hyperparameters.from_dict({**default.to_dict(), panel.field: value})
-            yield StudyPoint(panel.key, value, hyperparameters == default, hyperparameters)
+def require_each_once(what: str, names: Sequence[Hashable]) -> None:
+    """Raise ConfigError unless there is at least one name, and none twice."""
+    if not names or len(set(names)) < len(names):
+        raise ConfigError(f"a study needs at least one {what}, each named once, got {list(names)}")

@@ -13,7 +13,7 @@ from sweeps.service.work import Failure
 
 if TYPE_CHECKING:
     from adaptbin.training.pack import PackProgress
-    from sweeps.service.publish import StudyRuns
+    from sweeps.service.study_runs import StudyRuns
 
 
 class Recorder:

@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from sweeps.service.manifest import manifest
 from sweeps.service.options import Options, parse_options
 from sweeps.service.plan import Plan
 from sweeps.service.planner import Planner
-from sweeps.service.points import Study, with_value, without_value
+from sweeps.service.points import Study
 from sweeps.service.progress import ProgressView
 from sweeps.service.recorder import Recorder
 from sweeps.service.results import Reading, ResultsStore
@@ -31,8 +31,11 @@ from sweeps.service.work import Change, Failure, Job, Runner
 
 # Tables, figures, MLflow, torch and Ray take seconds to import: each is imported where it is needed.
 if TYPE_CHECKING:
+    import click
+
     from adaptbin.data.encode import EncodedTable
-    from sweeps.service.publish import Published, StudyRuns
+    from sweeps.service.publish import Published
+    from sweeps.service.study_runs import StudyRuns
 
     Tables = dict[tuple[str, int], EncodedTable]
 
@@ -45,17 +48,21 @@ def run_script(
     *,
     prog: str,
     about: str,
+    own_options: Iterable[click.Parameter],
     build: Callable[[Options], Study],
     runner: Runner | None = None,
 ) -> int:
     """Run a script and return its exit code.
+
+    ``own_options``: what it has besides the options of all.  ``build`` makes its study, which knows how to publish
+    itself.
 
     0: every replica asked for has a result (``--plan`` and ``--help``: always).  1: some have none, or a file could not
     be written.  2: the request was refused, before anything was trained.  128 + n: stopped by signal n.
     """
     try:
         with raising_sigterm():
-            options = parse_options(argv, prog=prog, about=about)
+            options = parse_options(argv, prog=prog, about=about, own_options=own_options)
             return 0 if options is None else Sweep(options, build(options), runner or _ray_runner(options)).run()
     except AdaptBinError as error:
         _complain(f"error: {error}")
@@ -175,19 +182,21 @@ class Sweep:
     def _change(self, request: Request, view: ProgressView, tables: Tables) -> tuple[Change, str]:
         """Extend or cut the study while it trains.  Raises ConfigError when that cannot be."""
         before = {replica.id for replica in self._study.all_replicas}
-        change = with_value if request.verb == "add" else without_value
-        study = change(self._study, request.panel, request.value)
+        change = self._study.with_value if request.verb == "add" else self._study.without_value
+        study = change(request.panel, request.value)
         after = {replica.id for replica in study.all_replicas}
         reading = self._store.read([*self._study.all_replicas, *study.all_replicas])
+        option = study.option_for(str(request))
         if request.verb == "add":
+            instead = f"; start a run with {option} instead" if option else ""
             plan = self._planner.plan(study, reading, leave=before)
             if absent := {pack.table_key[0] for pack in plan.packs if pack.table_key not in tables}:
                 raise ConfigError(
                     "points are added to data sets and splits that this run trains, got also "
-                    f"{', '.join(sorted(absent))}, of which all was there; start a run with --value {request} instead"
+                    f"{', '.join(sorted(absent))}, of which all was there{instead}"
                 )
             asked, effect = Change(added=plan.packs), f"added: {len(plan.to_do)} replicas in {len(plan.packs)} packs"
-            later = f"in later runs give --value {request} to keep it"
+            later = f"in later runs give {option} to keep it" if option else "later runs of this command leave it out"
         else:
             gone = before - after
             asked, effect = (
@@ -200,10 +209,8 @@ class Sweep:
         return asked, f"{request} {effect}; {later}"
 
     def _publish(self, reading: Reading, runs: StudyRuns, *, trained: Collection[str]) -> int:
-        """Tables and figure of every data set, and of all together; then say where they are."""
+        """What the study makes of every data set, and of all together; then say where it is."""
         from rich.console import Console
-
-        from sweeps.service.tables import summary_table
 
         names = [
             name for name in self._study.datasets if any(r.id in reading.records for r in self._study.replicas[name])
@@ -212,11 +219,13 @@ class Sweep:
             runs.abandon(self._study.only(name), reading.records, "FAILED")
         console = Console(highlight=False, width=None if sys.stdout.isatty() else TABLE_WIDTH)
         for name in names:
-            published = self._publish_one(self._study.only(name), reading, trained)
-            runs.finish(published)
-            console.print(summary_table(published.points, published.significance, published.study, name))
+            study = self._study.only(name)
+            published = self._publish_one(study, reading, trained)
+            runs.finish(study, published)
+            for shown in published.shown:
+                console.print(shown)
             print(f"{name}: {published.folder}", flush=True)
-        if len(names) > 1:
+        if len(names) > 1 and self._study.is_joint:
             print(f"together: {self._publish_one(self._study, reading, trained).folder}")
         missing = [replica for replica in self._study.all_replicas if replica.id not in reading.records]
         if missing:
@@ -230,7 +239,7 @@ class Sweep:
                 print(f"  {name}: http://127.0.0.1:5000{page}")
 
     def _publish_one(self, study: Study, reading: Reading, trained: Collection[str]) -> Published:
-        from sweeps.service.publish import folder_of, publish, replaced_study
+        from sweeps.service.publish import folder_of, replaced_study
 
         folder = folder_of(self._store.output, study)
         records = [reading.records[r.id] for r in study.all_replicas if r.id in reading.records]
@@ -242,25 +251,17 @@ class Sweep:
             trained=sum(record["id"] in trained for record in records),
             device=self._options.device if trained else "cpu",
         )
-        replaced = replaced_study(folder, told)
+        replaced = replaced_study(folder, study, told)
         if replaced is not None:
             _complain(
                 f"{folder}: tables and figure of another study ({replaced}) are replaced; its results stay, and its "
                 "command with --rebuild brings them back"
             )
-        return publish(
-            study,
-            records,
-            folder,
-            metrics=self._options.metrics,
-            primary=self._options.primary,
-            test=self._options.test,
-            manifest=told,
-        )
+        return study.publish(records, folder, self._options, told)
 
     @contextmanager
     def _tracking(self, reading: Reading) -> Iterator[StudyRuns]:
-        from sweeps.service.publish import StudyRuns
+        from sweeps.service.study_runs import StudyRuns
         from sweeps.service.tracker import Tracker
 
         with Tracker(self._mlflow, on_problem=_complain) as tracker:

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from rich.table import Table
 from adaptbin.errors import DataError
 from adaptbin.metrics import METRICS, get_metric
 from sweeps.service.files import write_text
-from sweeps.service.points import Study, StudyPoint
+from sweeps.service.panels import PanelPoint, SensitivityStudy
 from sweeps.service.stats import Floats, mean_interval, standard_deviation
 
 POINT_KEYS = ["dataset", "panel", "value"]
@@ -27,7 +27,10 @@ POINT_KEYS = ["dataset", "panel", "value"]
 
 
 def replica_frame(
-    records: Iterable[Mapping[str, Any]], study: Study, metrics: Mapping[str, str], primary: Mapping[str, str]
+    records: Iterable[Mapping[str, Any]],
+    study: SensitivityStudy,
+    metrics: Mapping[str, str],
+    primary: Mapping[str, str],
 ) -> pd.DataFrame:
     """One row per (data set, panel, value, seed) that has a record; the default point has a row in every panel.
 
@@ -43,35 +46,30 @@ def replica_frame(
     for card in study.cards:
         metric = get_metric(metrics[card.key]).name
         role = "primary" if metric == primary[card.key] else "exploratory"
-        for point in study.points:
+        for point in study.points[card.key]:
             for seed in study.seeds:
                 record = by_id.get(study.replica(card, point.hyperparameters, seed).id)
                 if record is not None:
                     rows.append(_replica_row(record, card.key, point, seed, study.seeds_vary, metric, role))
-    return pd.DataFrame(rows, columns=_replica_columns(rows))
+    return as_frame(rows, [*POINT_KEYS, "is_default", "seed", "seeds_vary", "id", "status", "metric", "role"])
 
 
-_REPLICA_COLUMNS = (
-    *POINT_KEYS,
-    *("is_default", "seed", "seeds_vary", "id", "status", "metric", "role", "val", "test", "bootstrap_se"),
-    *("n_train", "n_val", "n_test", "target_sd", "bins_mean", "bins_max", "triggers", "splits", "seconds"),
+def as_frame(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> pd.DataFrame:
+    """Rows made with :func:`recorded` as a table: columns ``first``, then what every record tells, then its scores."""
+    there = {name for row in rows for name in row}
+    scores = [f"{part}_{name}" for part in ("val", "test") for name in METRICS if f"{part}_{name}" in there]
+    return pd.DataFrame(rows, columns=[*first, *_RECORDED, *scores])
+
+
+_RECORDED = (
+    *("val", "test", "bootstrap_se", "n_train", "n_val", "n_test", "target_sd"),
+    *("bins_mean", "bins_max", "triggers", "splits", "seconds"),
 )
 
 
-def _replica_columns(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    recorded = {name for row in rows for name in row}
-    scores = [f"{part}_{name}" for part in ("val", "test") for name in METRICS if f"{part}_{name}" in recorded]
-    return [*_REPLICA_COLUMNS, *scores]
-
-
 def _replica_row(
-    record: Mapping[str, Any], dataset: str, point: StudyPoint, seed: int, seeds_vary: str, metric: str, role: str
+    record: Mapping[str, Any], dataset: str, point: PanelPoint, seed: int, seeds_vary: str, metric: str, role: str
 ) -> dict[str, Any]:
-    scores = record["scores"]
-    if record["status"] == "finished" and metric not in scores["test"]:
-        recorded = ", ".join(scores["test"])
-        raise DataError(f"{dataset}: metric {metric!r} must be in the record {record['id']}, which has {recorded}")
-    bins = record["bins"]["final"]
     return {
         "dataset": dataset,
         "panel": point.panel,
@@ -79,10 +77,25 @@ def _replica_row(
         "is_default": point.is_default,
         "seed": seed,
         "seeds_vary": seeds_vary,
+        "role": role,
+        **recorded(record, metric),
+    }
+
+
+def recorded(record: Mapping[str, Any], metric: str) -> dict[str, Any]:
+    """What a record tells of its replica, flat; `val` and `test` are scores by ``metric``, nan where it diverged.
+
+    Raises DataError when a finished record lacks the metric.
+    """
+    scores = record["scores"]
+    if record["status"] == "finished" and metric not in scores["test"]:
+        dataset, names = record["identity"]["dataset"], ", ".join(scores["test"])
+        raise DataError(f"{dataset}: metric {metric!r} must be in the record {record['id']}, which has {names}")
+    bins = record["bins"]["final"]
+    return {
         "id": record["id"],
         "status": record["status"],
         "metric": metric,
-        "role": role,
         "val": scores["val"].get(metric, math.nan),
         "test": scores["test"].get(metric, math.nan),
         "bootstrap_se": record["test_bootstrap_se"].get(metric, math.nan),
@@ -110,19 +123,23 @@ def rows_of(frame: pd.DataFrame, dataset: str, panel: str | None = None, value: 
     return frame[keep]
 
 
-def variance_ratio(replicas: pd.DataFrame) -> float:
-    """n_test / n_train over these replicas where the split varies with the seed, else 0 (see `stats`)."""
+Part = Literal["val", "test"]
+"""Rows that a score was computed on."""
+
+
+def variance_ratio(replicas: pd.DataFrame, part: Part = "test") -> float:
+    """n_test (or n_val) / n_train over these replicas where the split varies with the seed, else 0 (see `stats`)."""
     if replicas.empty or replicas["seeds_vary"].iloc[0] != "split":
         return 0.0
-    return float(replicas["n_test"].mean() / replicas["n_train"].mean())
+    return float(replicas[f"n_{part}"].mean() / replicas["n_train"].mean())
 
 
-def finished_scores(replicas: pd.DataFrame) -> Floats:
-    """Test scores [n] of the replicas that did not diverge."""
-    return np.asarray(replicas.loc[replicas["status"] == "finished", "test"].to_numpy(), dtype=np.float64)
+def finished_scores(replicas: pd.DataFrame, part: Part = "test") -> Floats:
+    """Test (or validation) scores [n] of the replicas that did not diverge."""
+    return np.asarray(replicas.loc[replicas["status"] == "finished", part].to_numpy(), dtype=np.float64)
 
 
-def points_frame(replicas: pd.DataFrame, study: Study) -> pd.DataFrame:
+def points_frame(replicas: pd.DataFrame, study: SensitivityStudy) -> pd.DataFrame:
     """One row per planned point of every panel: test mean, sd (ddof 1) and 95 % t interval over its finished seeds.
 
     `n` counts finished replicas, `n_diverged` the others; `n` is 0 where nothing has run.  Under varying splits the
@@ -132,7 +149,7 @@ def points_frame(replicas: pd.DataFrame, study: Study) -> pd.DataFrame:
     for dataset in study.datasets:
         of_dataset = rows_of(replicas, dataset)
         ratio = variance_ratio(of_dataset)
-        for point in study.points:
+        for point in study.points[dataset]:
             group = rows_of(of_dataset, dataset, point.panel, point.value)
             test = finished_scores(group)
             low, high = mean_interval(test, variance_ratio=ratio)
@@ -151,17 +168,24 @@ def points_frame(replicas: pd.DataFrame, study: Study) -> pd.DataFrame:
                     "low": low,
                     "high": high,
                     "val_mean": float(finished["val"].mean()),
-                    "bins_mean": float(finished["bins_mean"].mean()),
-                    "bins_max": float(finished["bins_max"].max()),
-                    "triggers_mean": float(finished["triggers"].mean()),
-                    "splits_mean": float(finished["splits"].mean()),
-                    "seconds_mean": float(finished["seconds"].mean()),
+                    **run_averages(finished),
                 }
             )
     return pd.DataFrame(rows)
 
 
-def summary_table(points: pd.DataFrame, significance: pd.DataFrame, study: Study, dataset: str) -> Table:
+def run_averages(finished: pd.DataFrame) -> dict[str, float]:
+    """Bins, refinements and seconds of the finished replicas of a point; `bins_max` is the most of any of them."""
+    return {
+        "bins_mean": float(finished["bins_mean"].mean()),
+        "bins_max": float(finished["bins_max"].max()),
+        "triggers_mean": float(finished["triggers"].mean()),
+        "splits_mean": float(finished["splits"].mean()),
+        "seconds_mean": float(finished["seconds"].mean()),
+    }
+
+
+def summary_table(points: pd.DataFrame, significance: pd.DataFrame, study: SensitivityStudy, dataset: str) -> Table:
     """What the console shows of one data set: per panel and value the mean, its interval, the difference and mark."""
     metric = get_metric(rows_of(points, dataset)["metric"].iloc[0])
     direction = "higher" if metric.higher_is_better else "lower"
@@ -176,20 +200,21 @@ def summary_table(points: pd.DataFrame, significance: pd.DataFrame, study: Study
                 panel.key if position == 0 else "",
                 f"{row['value']:g}",
                 f"{row['n']}{diverged}",
-                _number(row["mean"], ".4f"),
+                number_text(row["mean"], ".4f"),
                 "" if math.isnan(row["low"]) else f"{row['low']:.4f} – {row['high']:.4f}",
             ]
             if row["is_default"]:
                 table.add_row(*cells, "", "", "", "default", style="bold")
             else:
                 contrast = contrasts[panel.key, row["value"]]
-                change, p = _number(contrast["difference"], "+.4f"), _number(contrast["p_holm"], ".2g")
+                change, p = number_text(contrast["difference"], "+.4f"), number_text(contrast["p_holm"], ".2g")
                 table.add_row(*cells, change, p, contrast["mark"], contrast["verdict"])
         table.add_section()
     return table
 
 
-def _number(value: float, form: str) -> str:
+def number_text(value: float, form: str) -> str:
+    """The number in that format; nothing for nan."""
     return "" if math.isnan(value) else format(value, form)
 
 
@@ -206,9 +231,6 @@ def write_manifest(path: Path, manifest: Mapping[str, Any]) -> Path:
     return write_text(path, json.dumps(manifest, indent=2, sort_keys=True, ensure_ascii=False, allow_nan=False) + "\n")
 
 
-def write_tables(
-    folder: Path, *, replicas: pd.DataFrame, points: pd.DataFrame, significance: pd.DataFrame
-) -> list[Path]:
-    """Write ``replicas.csv``, ``points.csv`` and ``significance.csv`` under `folder`."""
-    frames = {"replicas": replicas, "points": points, "significance": significance}
+def write_tables(folder: Path, **frames: pd.DataFrame) -> list[Path]:
+    """Write each table as ``<name>.csv`` under `folder`."""
     return [write_frame(folder / f"{name}.csv", frame) for name, frame in frames.items()]

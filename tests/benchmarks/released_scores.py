@@ -27,11 +27,13 @@ from adaptbin.config import Protocol
 from adaptbin.data.registry import get_card
 from adaptbin.metrics import get_metric, primary_metric
 from sweeps.service.options import Options, parse_options
-from sweeps.service.points import PANELS, Study, sensitivity_study
+from sweeps.service.panels import PANELS, SensitivityStudy, sensitivity_study
+from sweeps.service.parameters import comparison_options, default_point_options
 from sweeps.service.results import ResultsStore
 from sweeps.service.sweep import run_script
 from sweeps.service.work import Runner
 
+OPTIONS = (*default_point_options(), *comparison_options())
 GOLDEN = Path(__file__).parents[1] / "golden"
 PROTOCOL = ["--protocol", "released", "--seeds", "10", "--probes", "10"]
 
@@ -73,7 +75,7 @@ class Comparison:
         }
 
 
-def released_study(options: Options) -> Study:
+def released_study(options: Options) -> SensitivityStudy:
     """The default point alone, under the released protocol."""
     panel = replace(PANELS["tau"], values=(options.default.tau,))
     made = sensitivity_study(
@@ -88,7 +90,7 @@ def released_study(options: Options) -> Study:
     return replace(made, name="released")
 
 
-def clinical_study(options: Options) -> Study:
+def clinical_study(options: Options) -> SensitivityStudy:
     """The same for eol alone, with ordinal labels in clinical order."""
     made = released_study(options).only("eol")
     return replace(made, name="released-clinical", protocol=replace(made.protocol, label_order="clinical"))
@@ -162,13 +164,13 @@ def as_markdown(comparisons: Sequence[Comparison]) -> str:
 def main(argv: Sequence[str] | None = None, *, runner: Runner | None = None) -> int:
     """Train what is missing, then compare."""
     words = [*PROTOCOL, *(sys.argv[1:] if argv is None else argv)]
-    options = parse_options(words, prog="released_scores", about=__doc__ or "")
+    options = parse_options(words, prog="released_scores", about=__doc__ or "", own_options=OPTIONS)
     if options is None:
         return 0
     builds = [released_study, *([clinical_study] if "eol" in options.datasets else [])]
     rows = []
     for build in builds:
-        code = run_script(words, prog="released_scores", about="", build=build, runner=runner)
+        code = run_script(words, prog="released_scores", about="", own_options=OPTIONS, build=build, runner=runner)
         if code:
             return code
         if options.plan:

@@ -13,7 +13,7 @@ import torch
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Replica
 from adaptbin.data.registry import CARDS
-from sweeps.service.points import sensitivity_study
+from sweeps.service.panels import sensitivity_study
 from tests.training.golden_trace import load_trace
 from tests.training.tables import ARCHITECTURE, small_table
 
@@ -85,7 +85,7 @@ def replicas(name: str, count: int, epochs: int, changes: Mapping[str, Any]) -> 
     its list, the default first; more continue with the next seed.
     """
     study = sensitivity_study([CARDS["eol"]])
-    points = list(dict.fromkeys(point.hyperparameters for point in study.points))
+    points = list(dict.fromkeys(point.hyperparameters for point in study.points["eol"]))
     points.sort(key=lambda point: point != Hyperparameters())
     if count < len(points):
         points = [points[i * len(points) // count] for i in range(count)]

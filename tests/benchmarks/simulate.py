@@ -27,9 +27,9 @@ from sweeps.service.checkpoints import FolderPlace
 from sweeps.service.estimate import estimate, speeds
 from sweeps.service.launch import RayRunner
 from sweeps.service.memory import Sizes
+from sweeps.service.panels import PANELS, get_panels, sensitivity_study
 from sweeps.service.parameters import PAPERS
 from sweeps.service.plan import Pack, Plan, Resources, make_plan
-from sweeps.service.points import PANELS, get_panels, sensitivity_study
 from sweeps.service.results import ResultsStore
 from sweeps.service.work import Failure, Job
 from tests.cluster.harness import Cluster, wait_until

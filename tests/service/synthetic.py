@@ -8,11 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from adaptbin.config import Architecture
-from sweeps.service.points import Study, StudyPoint
+from adaptbin.config import Architecture, Hyperparameters, Replica
+from sweeps.service.grid import MaskingStudy
+from sweeps.service.panels import PanelPoint, SensitivityStudy
+from sweeps.service.points import Study
 
-Scorer = Callable[[str, StudyPoint, int, np.random.Generator], float | None]
+Scorer = Callable[[str, PanelPoint, int, np.random.Generator], float | None]
 """(data set, point, seed, noise of this replica) -> test score, or None for a replica that diverged."""
+
+GridScorer = Callable[[Hyperparameters, int], tuple[float, float] | None]
+"""(point, seed) -> validation and test score, or None for a replica that diverged."""
 
 METRIC_OF = {"eol": "qwk", "hfc": "auc", "ctg": "accuracy", "pt": "rmse", "bfp": "rmse"}
 SECONDARY = {"qwk": "accuracy", "auc": "accuracy", "accuracy": "macro_f1", "rmse": "mae"}
@@ -32,32 +37,42 @@ def metrics_of(study: Study) -> dict[str, str]:
     return {dataset: METRIC_OF.get(dataset, "auc") for dataset in study.datasets}
 
 
-def make_records(study: Study, scorer: Scorer, *, target_sd: float = 1.0) -> list[dict[str, Any]]:
+def make_records(study: SensitivityStudy, scorer: Scorer, *, target_sd: float = 1.0) -> list[dict[str, Any]]:
     """One record per replica of the study, with the schema that training writes."""
     records = {}
     for number, card in enumerate(study.cards):
         metric = METRIC_OF.get(card.key, "auc")
-        for position, point in enumerate(study.points):
+        for position, point in enumerate(study.points[card.key]):
             for seed in study.seeds:
                 replica = study.replica(card, point.hyperparameters, seed)
                 if replica.id in records:
                     continue
                 noise = np.random.default_rng([number, 0 if point.is_default else position + 1, seed])
                 score = scorer(card.key, point, seed, noise)
-                records[replica.id] = _record(replica.id, replica.identity(), metric, score, target_sd)
+                records[replica.id] = _record(replica, metric, None if score is None else (score, score), target_sd)
     return list(records.values())
 
 
-def _record(identity_id: str, identity: dict[str, Any], metric: str, score: float | None, sd: float) -> dict[str, Any]:
-    finished = score is not None
-    scores = {metric: score, SECONDARY[metric]: score - 0.03} if finished else {}
+def make_grid_records(study: MaskingStudy, scorer: GridScorer) -> list[dict[str, Any]]:
+    """One record per replica of a masking study of one data set."""
+    (card,), metrics = study.cards, metrics_of(study)
+    return [
+        _record(study.replica(card, point, seed), metrics[card.key], scorer(point, seed), 1.0)
+        for point in study.points
+        for seed in study.seeds
+    ]
+
+
+def _record(replica: Replica, metric: str, scores: tuple[float, float] | None, sd: float) -> dict[str, Any]:
+    finished = scores is not None
+    val, test = ({metric: score, SECONDARY[metric]: score - 0.03} for score in scores) if finished else ({}, {})
     return {
         "schema": 1,
-        "id": identity_id,
-        "identity": identity,
+        "id": replica.id,
+        "identity": replica.identity(),
         "status": "finished" if finished else "diverged",
         "diverged_at": None if finished else 17,
-        "scores": {"val": dict(scores), "test": dict(scores)},
+        "scores": {"val": val, "test": test},
         "probes": [],
         "test_bootstrap_se": {metric: 0.019} if finished else {},
         "n_rows": {"train": 1350, "val": 338, "test": 423},
@@ -72,12 +87,24 @@ def _record(identity_id: str, identity: dict[str, Any], metric: str, score: floa
 def drifting(effect: float = 0.02, noise: float = 0.004, base: float = 0.9) -> Scorer:
     """Scores that share a seed effect and fall as a value moves away from the default; errors rise instead."""
 
-    def score(dataset: str, point: StudyPoint, seed: int, generator: np.random.Generator) -> float:
+    def score(dataset: str, point: PanelPoint, seed: int, generator: np.random.Generator) -> float:
         shared = 2 * noise * float(np.random.default_rng(seed).standard_normal())
         default = {"w_sord": 10, "w_mse": 0.1, "w_var": 1e-3, "patience": 5, "tau": 1e-4}[point.panel]
         distance = abs(np.log10(max(point.value, 1e-4)) - np.log10(default)) * {"tau": 1.0}.get(point.panel, 0.25)
         sign = -1 if METRIC_OF.get(dataset, "auc") == "rmse" else 1
         return base + shared + sign * (-effect * distance) + noise * float(generator.standard_normal())
+
+    return score
+
+
+def peaked(best: Hyperparameters, noise: float = 0.002) -> GridScorer:
+    """Validation scores that are highest at one point, by 0.01; test scores tell nothing of them."""
+
+    def score(point: Hyperparameters, seed: int) -> tuple[float, float]:
+        generator = np.random.default_rng([int(100 * point.mask_prob), point.t_init, len(point.masking), seed])
+        shared = 0.02 * float(np.random.default_rng(seed).standard_normal())
+        val = 0.9 + shared + 0.01 * (point == best) + noise * float(generator.standard_normal())
+        return val, float(generator.uniform(0.4, 0.6))
 
     return score
 

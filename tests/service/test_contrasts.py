@@ -9,7 +9,7 @@ from statsmodels.stats.multitest import multipletests
 
 from adaptbin.metrics import get_metric
 from sweeps.service.contrasts import COLUMNS, PROBE_NOTE, margin_of, significance_frame
-from sweeps.service.points import get_panels, sensitivity_study
+from sweeps.service.panels import get_panels, sensitivity_study
 from sweeps.service.tables import replica_frame
 from tests.service.synthetic import FakeCard, drifting, make_records, metrics_of, seeds
 

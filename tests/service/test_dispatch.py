@@ -13,8 +13,8 @@ from adaptbin.config import Budget
 from adaptbin.data import get_card
 from sweeps.service.calls import CallThread
 from sweeps.service.dispatch import MAX_DEATHS, PackQueue, pack_records, unpack_records
+from sweeps.service.panels import get_panels, sensitivity_study
 from sweeps.service.plan import Pack, make_plan
-from sweeps.service.points import get_panels, sensitivity_study
 from sweeps.service.work import Failure
 from tests.service.fakes import Hearing, fake_record, progress_at
 

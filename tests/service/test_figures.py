@@ -13,12 +13,15 @@ from matplotlib.text import Text
 
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.errors import DataError
-from sweeps.service.captions import axis_label, caption_text, figure_notes, mark_key, protocol_notes, value_labels
+from sweeps.service.captions import axis_label, caption_text, figure_notes, mark_key, value_labels
 from sweeps.service.contrasts import significance_frame
-from sweeps.service.figures import save_figure, sensitivity_figure
-from sweeps.service.points import get_panels, sensitivity_study
+from sweeps.service.figures import sensitivity_figure
+from sweeps.service.figures_style import save_figure
+from sweeps.service.notes import protocol_notes
+from sweeps.service.panels import Panel, get_panels, sensitivity_study
 from sweeps.service.tables import points_frame, replica_frame
 from tests.service.synthetic import FakeCard, drifting, make_records, metrics_of, seeds
+from tests.service.test_choice import choice_of
 
 EIGHT = ("ilpd", "hfc", "ctg", "esr", "eol", "mhr", "pt", "bfp")
 
@@ -132,6 +135,27 @@ def test_several_data_sets_show_paired_differences_up_is_better():
     assert [patch.get_height() for patch in axes.patches] == pytest.approx([0.04, 0.02])  # both margins
 
 
+def test_several_data_sets_differ_from_their_own_defaults():
+    panel = Panel("t_init", "T", "t_init", (2, 10), "a")
+    chosen = choice_of(hyperparameters=Hyperparameters(t_init=10))
+    gain = {2: 0.0, 10: 0.01}
+    points, significance, replicas, study = tabulate(
+        ("eol", "hfc"),
+        panels=[panel],
+        choices={"eol": chosen},
+        scorer=lambda dataset, point, seed, generator: 0.8 + 0.001 * seed + gain[point.hyperparameters.t_init],
+    )
+    axes = sensitivity_figure(points, significance, replicas, study).axes[0]
+    no_difference, *lines = (line.get_ydata() for line in axes.lines if line.get_linestyle() == "-")
+    assert list(no_difference) == [0, 0]
+    np.testing.assert_allclose(lines, [[-0.01, 0.0], [0.0, 0.01]], atol=1e-12)
+    assert [label.get_text() for label in axes.get_xticklabels()] == [r"$\mathbf{2}$", r"$\mathbf{10}$"]
+    assert list(significance["default_value"]) == [10, 2]
+    caption = caption_text(points, significance, replicas, study)
+    assert "(t_init 2 or 10; bold tick)" in caption
+    assert "Default point of eol, chosen on validation with the same seeds: masking none" in caption
+
+
 def test_errors_are_drawn_in_standard_deviations_of_the_target():
     study = sensitivity_study([FakeCard("eol"), FakeCard("pt")], seeds=seeds(5))
     metrics = metrics_of(study)
@@ -144,11 +168,11 @@ def test_errors_are_drawn_in_standard_deviations_of_the_target():
 
 
 def test_value_labels_are_powers_where_values_are_small_and_the_default_is_bold():
-    assert value_labels((0, 1e-3, 0.1, 1), 1e-3) == [
+    assert value_labels((0, 1e-3, 0.1, 1), [1e-3]) == [
         r"$\mathrm{0}$", r"$\mathbf{10^{-3}}$", r"$\mathrm{10^{-1}}$", r"$\mathrm{1}$",
     ]  # fmt: skip
-    assert value_labels((0.1, 0.3), 0.1) == [r"$\mathbf{0.1}$", r"$\mathrm{0.3}$"]
-    assert value_labels((0.002, 5), 5)[0] == r"$\mathrm{0.002}$"
+    assert value_labels((0.1, 0.3), [0.1]) == [r"$\mathbf{0.1}$", r"$\mathrm{0.3}$"]
+    assert value_labels((0.002, 5), [5])[0] == r"$\mathrm{0.002}$"
 
 
 def test_files_are_the_same_every_time_with_text_as_text(tmp_path):

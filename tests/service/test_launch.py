@@ -27,8 +27,8 @@ from sweeps.service.launch import fit as fit_module
 from sweeps.service.launch.fit import Fit
 from sweeps.service.launch.trial import from_config, granted_device, to_config
 from sweeps.service.local import InProcessRunner
+from sweeps.service.panels import get_panels, sensitivity_study
 from sweeps.service.plan import Pack, Resources, make_plan
-from sweeps.service.points import get_panels, sensitivity_study
 from sweeps.service.work import Change, Failure, Job, first_line, is_out_of_memory, last_line, threads
 from tests.service.fakes import Hearing, fake_record, fake_train
 

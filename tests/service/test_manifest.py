@@ -12,7 +12,7 @@ from adaptbin.config import Budget
 from adaptbin.data import get_card
 from sweeps.service import manifest as module
 from sweeps.service.manifest import available_cores, git_state, hardware, manifest, training_seconds, versions
-from sweeps.service.points import get_panels, sensitivity_study
+from sweeps.service.panels import get_panels, sensitivity_study
 from tests.service.fakes import fake_record
 
 STUDY = sensitivity_study(

@@ -9,14 +9,15 @@ import pytest
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import CARDS
 from adaptbin.errors import ConfigError
+from sweeps import sensitivity
 from sweeps.service.options import Options, parse_options, repository_root
+from sweeps.service.panels import PANELS
 from sweeps.service.parameters import parse_duration, parse_seeds
 from sweeps.service.plan import Resources
-from sweeps.service.points import PANELS
 
 
 def parse(words: str) -> Options:
-    options = parse_options(words.split(), prog="sensitivity.py", about="Trains.")
+    options = parse_options(words.split(), prog="sensitivity.py", about="Trains.", own_options=sensitivity.OPTIONS)
     assert options is not None
     return options
 
@@ -98,6 +99,21 @@ def test_a_budget_of_time_is_not_the_budget_of_epochs() -> None:
     assert (options.time_limit, options.budget) == (7200, Budget())
     with pytest.raises(ConfigError, match="--rebuild trains nothing, so it takes no --budget"):
         parse("--dataset eol --budget 2h --rebuild")
+
+
+def test_a_script_without_an_option_keeps_its_field() -> None:
+    options = parse_options(["--dataset", "eol"], prog="x", about="", own_options=())
+    assert options is not None
+    assert (options.panels, options.values, options.default) == ((), (), Hyperparameters())
+    assert (options.choice_from, options.metric, options.show_test) == (None, None, False)
+    assert options.metrics == {"eol": "qwk"} and "panel" not in options.given
+    with pytest.raises(ConfigError, match="unknown option --panel"):
+        parse_options(["--dataset", "eol", "--panel", "tau"], prog="x", about="", own_options=())
+
+
+def test_a_choice_is_named_by_its_path() -> None:
+    options = parse("--dataset eol --choice-from there")
+    assert options.choice_from == Path("there").resolve() and "choice_from" not in options.given
 
 
 def test_masking_brings_a_probability() -> None:
@@ -184,12 +200,26 @@ def test_what_is_refused(words: str, message: str) -> None:
 
 
 def test_help_names_every_option(capsys: pytest.CaptureFixture[str]) -> None:
-    assert parse_options(["--help"], prog="sensitivity.py", about="Trains panels.") is None
+    assert (
+        parse_options(["--help"], prog="sensitivity.py", about="Trains panels.", own_options=sensitivity.OPTIONS)
+        is None
+    )
     shown = capsys.readouterr().out
     for name in (
-        *("dataset", "preset", "seeds", "seeds-vary", "epochs", "probe-epochs", "probes", "panel", "masking"),
+        *(
+            "dataset",
+            "preset",
+            "seeds",
+            "seeds-vary",
+            "epochs",
+            "probe-epochs",
+            "probes",
+            "panel",
+            "masking",
+            "choice-from",
+        ),
         *("mask-prob", "t-init", "protocol", "test", "metric", "pack", "cpus-per-pack", "gpus-per-pack", "address"),
-        *("device", "data-dir", "output", "tracking-uri", "plan", "rebuild"),
+        *("device", "data-dir", "output", "tracking-uri", "plan", "rebuild", "choice-from"),
     ):
         assert f"--{name} " in shown
     assert "Trains panels." in shown

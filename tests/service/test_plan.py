@@ -14,8 +14,9 @@ from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
 from sweeps.service.memory import GIB, KEPT_BACK, MIB, USABLE, Need
 from sweeps.service.nodes import Node
+from sweeps.service.panels import PANELS, get_panels, sensitivity_study
 from sweeps.service.plan import Pack, Resources, make_plan
-from sweeps.service.points import PANELS, Study, get_panels, sensitivity_study
+from sweeps.service.points import Study
 
 
 def study_of(*datasets: str, seeds: int = 3, vary: str = "pretrain", panels: str = "w_sord,tau") -> Study:

@@ -9,8 +9,8 @@ import pytest
 
 from adaptbin.config import Budget
 from adaptbin.data import get_card
+from sweeps.service.panels import get_panels, sensitivity_study
 from sweeps.service.plan import Plan, make_plan
-from sweeps.service.points import get_panels, sensitivity_study
 from sweeps.service.progress import Meter, ProgressView, duration
 from sweeps.service.work import Failure
 from tests.service.fakes import progress_at

@@ -17,7 +17,7 @@ import pytest
 from adaptbin.config import Budget
 from adaptbin.data import get_card
 from adaptbin.errors import ResourceError
-from sweeps.service.points import get_panels, sensitivity_study
+from sweeps.service.panels import get_panels, sensitivity_study
 from sweeps.service.results import ResultsStore, check_record
 from tests.service.fakes import fake_record
 

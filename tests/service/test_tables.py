@@ -14,7 +14,7 @@ from scipy import stats as scipy_stats
 from adaptbin.errors import ConfigError, DataError
 from sweeps.service import files, tables
 from sweeps.service.contrasts import significance_frame
-from sweeps.service.points import sensitivity_study
+from sweeps.service.panels import sensitivity_study
 from tests.service.synthetic import FakeCard, drifting, make_records, metrics_of, seeds
 
 

@@ -7,7 +7,7 @@ import torch
 
 from adaptbin.config import Budget, Hyperparameters, Replica
 from adaptbin.data import EncodedTable, get_card
-from sweeps.service.points import sensitivity_study
+from sweeps.service.panels import sensitivity_study
 from sweeps.service.timing import BINS_PER_EPOCH, QUIET_EPOCHS, mean_bins, time_pack
 from tests.paths import using
 

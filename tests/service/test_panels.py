@@ -1,4 +1,4 @@
-"""Panels, the shared default point, and what a study asks for."""
+"""Panels, the shared default point, and what a sensitivity study asks for."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import CARDS, get_card
 from adaptbin.errors import ConfigError
-from sweeps.service.points import PANELS, Panel, get_panels, sensitivity_study
+from sweeps.service.panels import PANELS, Panel, get_panels, sensitivity_study
 
 PAPER = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())
 
@@ -23,8 +23,8 @@ def test_panels_are_the_papers() -> None:
 
 def test_the_default_point_is_shared() -> None:
     study = sensitivity_study([get_card("eol")])
-    assert len(study.points) == 25
-    assert sum(point.is_default for point in study.points) == 5
+    assert len(study.points["eol"]) == 25
+    assert sum(point.is_default for point in study.points["eol"]) == 5
     assert len(study.unique_points) == 21
     assert study.unique_points[0] == Hyperparameters()
     assert len(study.replicas["eol"]) == 210
@@ -32,7 +32,7 @@ def test_the_default_point_is_shared() -> None:
 
 
 def test_each_point_moves_its_own_field_only() -> None:
-    for point in sensitivity_study([get_card("eol")]).points:
+    for point in sensitivity_study([get_card("eol")]).points["eol"]:
         moved = {k: v for k, v in point.hyperparameters.to_dict().items() if v != Hyperparameters().to_dict()[k]}
         assert moved == ({} if point.is_default else {PANELS[point.panel].field: point.value})
 
@@ -63,7 +63,7 @@ def test_a_panel_without_the_default_gets_it() -> None:
     panel = Panel("t_init", "T", "t_init", (5, 10), "a")
     study = sensitivity_study([get_card("eol")], panels=[panel], seeds=(0,))
     assert study.panels[0].values == (2, 5, 10)
-    assert [point.is_default for point in study.points] == [True, False, False]
+    assert [point.is_default for point in study.points["eol"]] == [True, False, False]
 
 
 def test_panels_come_in_the_figures_order() -> None:
@@ -77,3 +77,21 @@ def test_what_is_refused() -> None:
         sensitivity_study([get_card("eol")], seeds=(1, 1))
     with pytest.raises(ConfigError, match="at least one data set"):
         sensitivity_study([])
+
+
+def test_values_come_and_go_in_order() -> None:
+    study = sensitivity_study([get_card("eol")], panels=get_panels(["tau", "patience"]), seeds=(0,))
+    more = study.with_value("tau", 0.003).with_value("patience", 7.0)
+    assert more.extent == {"patience": [3, 5, 7, 10, 20, 50], "tau": [1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 1e-1]}
+    assert len(more.unique_points) == len(study.unique_points) + 2
+    assert more.without_value("tau", 0.003).without_value("patience", 7) == study
+    assert more.option_for("tau=0.003") == "--value tau=0.003"
+    for change, key, value, message in (
+        ("with_value", "tau", 0.1, "a value to add must be a new one, got tau=0.1 of 1e-05, 0.0001"),
+        ("with_value", "tau", -1.0, "tau must be a finite number >= 0, got -1.0"),
+        ("with_value", "w_mse", 1.0, "unknown panel of this study 'w_mse'"),
+        ("without_value", "tau", 0.5, "a value to cancel must be one of 1e-05, .*, got tau=0.5"),
+        ("without_value", "patience", 5, "the default, which all points are compared with, must stay, got patience=5"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            getattr(study, change)(key, value)

@@ -1,0 +1,41 @@
+"""Train the paper's grid of masking for adaptive binning, and choose one point of it on validation.
+
+The grid: masking none, constant or random; p_m .1, .2, .3; T_init 2 or 10. The point with the best mean validation
+score is chosen, and test scores are shown for it alone. Other scripts take the choice over with --choice-from. Whatever
+is finished stays finished: the same command continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from adaptbin.data.registry import get_card
+from sweeps.service.grid import MaskingStudy, masking_study
+from sweeps.service.options import Options
+from sweeps.service.parameters import show_test_options
+from sweeps.service.sweep import run_script
+from sweeps.service.work import Runner
+
+OPTIONS = tuple(show_test_options())
+"""Options besides those of all scripts."""
+
+
+def study(options: Options) -> MaskingStudy:
+    """The masking study that the options ask for."""
+    return masking_study(
+        [get_card(name) for name in options.datasets],
+        seeds=options.seeds,
+        seeds_vary=options.seeds_vary,
+        protocol=options.protocol,
+        budget=options.budget,
+    )
+
+
+def main(argv: Sequence[str] | None = None, *, runner: Runner | None = None) -> int:
+    """Run the script.  ``argv``: words of the command line, by default those typed.  ``runner``: by default Ray."""
+    return run_script(argv, prog="masking.py", about=__doc__ or "", own_options=OPTIONS, build=study, runner=runner)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,126 @@
+"""Which point of a grid is chosen on validation, and how close the next best one came.
+
+The best mean validation score over all seeds wins.  The rule is fixed before the run:
+
+- All points must have a result for every seed; until then nothing is chosen.
+- A point with a diverged seed cannot be chosen: a mean over the others would praise it for losing its worst.
+- Ties go to the point that comes first in the grid, the simplest: less masking, then lower p_m, then lower T_init.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from adaptbin.config import Hyperparameters
+from adaptbin.metrics import get_metric
+from sweeps.service.grid import MaskingStudy, point_words
+from sweeps.service.notes import named_seeds
+from sweeps.service.stats import Floats, mean_interval, signed_differences
+from sweeps.service.tables import variance_ratio
+
+TIE = 1e-12
+"""Relative difference of two means up to which they tie: what the order of a sum can make."""
+
+_NAMED_POINTS = 3
+
+
+@dataclass(frozen=True)
+class RunnerUp:
+    """The best of the points that were not chosen, against the choice."""
+
+    hyperparameters: Hyperparameters
+    difference: float
+    """Validation score of the choice minus its own, mean over seeds, signed so that positive is better."""
+    low: float
+    """95 % t interval of that mean over seeds; nan where seeds say nothing of another pretraining."""
+    high: float
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The point chosen, or why there is none."""
+
+    chosen: Hyperparameters | None
+    reason: str
+    """Why nothing is chosen; empty where something is."""
+    n_points: int
+    """Points compared."""
+    n_diverged: int
+    """How many of these had a diverged seed and could not be chosen."""
+    runner_up: RunnerUp | None = None
+    tied: int = 1
+    """Points with the best mean; the first of them is the choice."""
+
+
+def decide(points: pd.DataFrame, replicas: pd.DataFrame, study: MaskingStudy) -> Decision:
+    """Choose among the ``points`` of one data set, a row each in the order of ``study.points``.
+
+    ``replicas`` are the rows that ``points`` summarise; only validation scores are read.
+    """
+    n_diverged = int((points["n_diverged"] > 0).sum())
+    if (points["n_missing"] > 0).any():
+        return Decision(
+            chosen=None,
+            reason=_what_is_missing(replicas, study),
+            n_points=len(points),
+            n_diverged=n_diverged,
+        )
+    eligible = [position for position, lost in enumerate(points["n_diverged"]) if not lost]
+    if not eligible:
+        return Decision(
+            chosen=None, reason="every point has a diverged seed", n_points=len(points), n_diverged=n_diverged
+        )
+    sign = get_metric(points["metric"].iloc[0]).sign
+    gains = sign * points["val_mean"].to_numpy(dtype=np.float64)
+    first, tied = _best(gains, eligible)
+    others = [position for position in eligible if position != first]
+    runner_up = None
+    if others:
+        runner_up = _compare(replicas, study, first, _best(gains, others)[0], sign)
+    return Decision(
+        chosen=study.points[first],
+        reason="",
+        runner_up=runner_up,
+        tied=tied,
+        n_points=len(points),
+        n_diverged=n_diverged,
+    )
+
+
+def _best(gains: Floats, positions: list[int]) -> tuple[int, int]:
+    """The first of the best positions, and how many there are."""
+    top = max(gains[position] for position in positions)
+    best = [position for position in positions if top - gains[position] <= TIE * abs(top)]
+    return best[0], len(best)
+
+
+def _compare(replicas: pd.DataFrame, study: MaskingStudy, chosen: int, other: int, sign: int) -> RunnerUp:
+    """Both points seed by seed; neither has a diverged or missing one."""
+    scores = replicas.set_index("id")["val"]
+
+    def of(position: int) -> Floats:
+        ids = [study.replica(study.cards[0], study.points[position], seed).id for seed in study.seeds]
+        return np.asarray(scores.loc[ids], dtype=np.float64)
+
+    differences = signed_differences(of(chosen), of(other), sign)
+    interval = (math.nan, math.nan)
+    if study.seeds_vary != "probe":
+        interval = mean_interval(differences, variance_ratio=variance_ratio(replicas, "val"))
+    return RunnerUp(study.points[other], float(differences.mean()), *interval)
+
+
+def _what_is_missing(replicas: pd.DataFrame, study: MaskingStudy) -> str:
+    """``2 of 14 points lack results: none, T_init 2 (seeds 1, 2); ...``."""
+    there = set(replicas["id"])
+    lacking = []
+    for point in study.points:
+        ids = {seed: study.replica(study.cards[0], point, seed).id for seed in study.seeds}
+        if seeds := [seed for seed in study.seeds if ids[seed] not in there]:
+            lacking.append(f"{point_words(point)} ({named_seeds(seeds)})")
+    named = "; ".join(lacking[:_NAMED_POINTS])
+    such_as = ", such as" if len(lacking) > _NAMED_POINTS else ":"
+    return f"{len(lacking)} of {len(study.points)} points lack results{such_as} {named}"

@@ -1,0 +1,138 @@
+"""The masking study: what replaces masked inputs, how often, and how many bins a feature starts with.
+
+Every kind of masking is crossed with the probabilities p_m, and with T_init; "none" has p_m 0 (paper: Table 1, of
+which this is the part on adaptive bins).  Validation chooses one point per data set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+
+from adaptbin.config import Budget, Hyperparameters, MaskingKind, Protocol, SeedsVary
+from adaptbin.errors import ConfigError, unknown
+from sweeps.service.choice import CHOOSING_STUDY
+from sweeps.service.points import DatasetCard, Study, require_each_once
+
+if TYPE_CHECKING:
+    from sweeps.service.options import Options
+    from sweeps.service.publish import Published
+
+MASKINGS: tuple[MaskingKind, ...] = get_args(MaskingKind)
+"""Kinds of masking, the simplest first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingStudy(Study):
+    """A grid of masking and first bins; one of its points is chosen for each data set."""
+
+    extent_name: ClassVar[str] = "grid"
+    is_joint: ClassVar[bool] = False
+
+    mask_probs: tuple[float, ...]
+    """p_m of every masking but "none", ascending."""
+    t_inits: tuple[int, ...]
+    """T_init, ascending."""
+
+    @cached_property
+    def points(self) -> tuple[Hyperparameters, ...]:
+        """The grid (14 points with the paper's values): by masking, then p_m, then T_init; the simplest point first."""
+        return tuple(
+            replace(self.default, masking=masking, mask_prob=mask_prob, t_init=t_init)
+            for masking in MASKINGS
+            for mask_prob in self.probabilities_of(masking)
+            for t_init in self.t_inits
+        )
+
+    def probabilities_of(self, masking: MaskingKind) -> tuple[float, ...]:
+        """p_m that a kind of masking is trained with."""
+        return (0.0,) if masking == "none" else self.mask_probs
+
+    def unique_points_of(self, dataset: str) -> tuple[Hyperparameters, ...]:
+        """The same grid for every data set."""
+        return self.points
+
+    @property
+    def extent(self) -> dict[str, list[Any]]:
+        """Side of the grid -> its values."""
+        return {"masking": list(MASKINGS), "mask_prob": list(self.mask_probs), "t_init": list(self.t_inits)}
+
+    def with_value(self, key: str, value: float) -> Self:
+        """The study with one more p_m or T_init.  Raises ConfigError when it cannot take it."""
+        values = self._side(key)
+        if value in values:
+            raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {_words(values)}")
+        value = int(value) if float(value).is_integer() else value
+        return self._with_side(key, tuple(sorted((*values, value))))
+
+    def without_value(self, key: str, value: float) -> Self:
+        """The study without a p_m or T_init.  Raises ConfigError when it is not there, or is the last one."""
+        values = self._side(key)
+        if value not in values:
+            raise ConfigError(f"a value to cancel must be one of {_words(values)}, got {key}={value:g}")
+        if len(values) == 1:
+            raise ConfigError(f"one value must stay, got {key}={value:g}, the last one")
+        return self._with_side(key, tuple(known for known in values if known != value))
+
+    def option_for(self, value: str) -> None:
+        """None: a run begins with the paper's grid."""
+
+    def publish(
+        self, records: Sequence[Mapping[str, Any]], folder: Path, options: Options, manifest: Mapping[str, Any]
+    ) -> Published:
+        """See :class:`sweeps.service.points.Study`."""
+        from sweeps.service.publish_masking import publish  # what draws takes seconds to import
+
+        return publish(self, records, folder, primary=options.primary, show_test=options.show_test, manifest=manifest)
+
+    def _side(self, key: str) -> tuple[float, ...]:
+        sides: dict[str, tuple[float, ...]] = {"mask_prob": self.mask_probs, "t_init": self.t_inits}
+        if key not in sides:
+            raise ConfigError(unknown("side of this grid", key, sides))
+        return sides[key]
+
+    def _with_side(self, key: str, values: tuple[float, ...]) -> Self:
+        changed: Any = {f"{key}s": values}
+        return replace(self, **changed)
+
+
+def masking_study(
+    cards: Sequence[DatasetCard],
+    *,
+    mask_probs: Sequence[float] = (0.1, 0.2, 0.3),
+    t_inits: Sequence[int] = (2, 10),
+    seeds: Sequence[int] = tuple(range(10)),
+    seeds_vary: SeedsVary = "pretrain",
+    protocol: Protocol | None = None,
+    budget: Budget | None = None,
+) -> MaskingStudy:
+    """The paper's grid of masking, all seeds, all data sets; everything else at its default.
+
+    Raises ConfigError when there is no data set or seed, or one is named twice.
+    """
+    require_each_once("data set", [card.key for card in cards])
+    require_each_once("seed", seeds)
+    return MaskingStudy(
+        name=CHOOSING_STUDY,
+        cards=tuple(cards),
+        default=Hyperparameters(),
+        mask_probs=tuple(mask_probs),
+        t_inits=tuple(t_inits),
+        seeds=tuple(seeds),
+        seeds_vary=seeds_vary,
+        protocol=Protocol() if protocol is None else protocol,
+        budget=Budget() if budget is None else budget,
+    )
+
+
+def point_words(hyperparameters: Hyperparameters) -> str:
+    """``random, p_m 0.2, T_init 10``; a point without masking has no p_m."""
+    masked = "" if hyperparameters.masking == "none" else f", p_m {hyperparameters.mask_prob:g}"
+    return f"{hyperparameters.masking}{masked}, T_init {hyperparameters.t_init}"
+
+
+def _words(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)

@@ -1,0 +1,68 @@
+"""How a study departs from the paper's protocol, and what its seeds are, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+
+from adaptbin.config import Budget, Hyperparameters, Protocol
+from sweeps.service.choice import CHOSEN_FIELDS
+from sweeps.service.points import Study
+
+PAPER_SEEDS = 10
+
+_VARIES = {
+    "pretrain": "the seed changes initial weights, batch order, dropout, corruption and probes; the split is fixed",
+    "probe": "the seed changes the probes only; all share one pretraining and one split",
+    "split": "the seed changes the split, the pretraining and the probes",
+}
+
+
+def protocol_notes(study: Study) -> tuple[str, ...]:
+    """How a study departs from the paper's protocol, one sentence each; empty when it does not."""
+    notes = []
+    paper = Budget()
+    amounts = [
+        (len(study.seeds), PAPER_SEEDS, "seed"),
+        (study.budget.epochs, paper.epochs, "pretraining epoch"),
+        (study.budget.probe_epochs, paper.probe_epochs, "probe epoch"),
+        (study.budget.probes, paper.probes, "probe"),
+    ]
+    changed = [f"{got} {what}{'' if got == 1 else 's'} (full: {full})" for got, full, what in amounts if got != full]
+    if changed:
+        reduced = any(got < full for got, full, _ in amounts)
+        notes.append(f"{'Reduced' if reduced else 'Changed'} protocol: {', '.join(changed)}")
+    if study.seeds_vary != "pretrain":
+        notes.append({"probe": "Seeds vary the probes only", "split": "Seeds vary the split too"}[study.seeds_vary])
+    for title, got, usual in (
+        ("Departures", study.protocol, Protocol()),
+        ("Default point", study.default, Hyperparameters()),
+    ):
+        differing = [
+            f"{field.name} {getattr(got, field.name)}"
+            for field in fields(got)
+            if getattr(got, field.name) != getattr(usual, field.name)
+        ]
+        if differing:
+            notes.append(f"{title}: {', '.join(differing)}")
+    for dataset, choice in study.choices.items():
+        point = ", ".join(f"{name} {getattr(choice.hyperparameters, name)}" for name in CHOSEN_FIELDS)
+        same = set(choice.seeds) == set(study.seeds)
+        with_seeds = "the same seeds" if same else f"{named_seeds(choice.seeds)} (here {named_seeds(study.seeds)})"
+        notes.append(f"Default point of {dataset}, chosen on validation with {with_seeds}: {point}")
+    return tuple(notes)
+
+
+def seeds_and_probes(study: Study) -> str:
+    """``10 seeds (each the mean of 5 linear probes; the seed changes ...)``."""
+    probes = f"each the mean of {study.budget.probes} linear probes" if study.budget.probes > 1 else "one probe each"
+    return f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({probes}; {_VARIES[study.seeds_vary]})"
+
+
+def named_seeds(seeds: Sequence[int]) -> str:
+    """``seed 9``, ``seeds 6 to 9``, ``seeds 3, 5, 8``."""
+    if len(seeds) == 1:
+        return f"seed {seeds[0]}"
+    if len(seeds) > 2 and list(seeds) == list(range(seeds[0], seeds[-1] + 1)):
+        return f"seeds {seeds[0]} to {seeds[-1]}"
+    return f"seeds {', '.join(map(str, seeds))}"

@@ -1,0 +1,103 @@
+"""What a masking study leaves: tables, heat maps, caption, manifest, and its choice for later studies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+
+from adaptbin.config import Hyperparameters
+from adaptbin.metrics import get_metric
+from sweeps.service.captions_masking import caption_text, choice_text
+from sweeps.service.choice import CHOICE_FILE, Choice, write_choice
+from sweeps.service.figures_masking import masking_figure
+from sweeps.service.figures_style import save_figure
+from sweeps.service.files import write_text
+from sweeps.service.grid import MaskingStudy
+from sweeps.service.notes import protocol_notes
+from sweeps.service.publish import Published
+from sweeps.service.tables import write_manifest, write_tables
+from sweeps.service.tables_masking import MaskingTables, masking_tables, summary_table
+
+SUMMARY = tuple(f"{part}_{number}" for part in ("val", "test") for number in ("mean", "sd", "low", "high"))
+"""Columns of the table of points that become metrics of a point's MLflow run; of test scores those that are shown."""
+
+
+def publish(
+    study: MaskingStudy,
+    records: Sequence[Mapping[str, Any]],
+    folder: Path,
+    *,
+    primary: Mapping[str, str],
+    show_test: bool,
+    manifest: Mapping[str, Any],
+) -> Published:
+    """Write ``replicas.csv``, ``points.csv``, the figure, ``caption.txt``, ``choice.json`` and ``manifest.json``.
+
+    ``study`` is of one data set; ``primary`` names its primary metric.  Where nothing can be chosen there is no
+    ``choice.json`` afterwards.
+    """
+    (dataset,) = study.datasets
+    metric = primary[dataset]
+    tables = masking_tables(records, study, metric, show_test=show_test)
+    choice = _choice(tables, study, metric)
+    if choice is None:
+        # An earlier one rests on other results than the tables that come now.
+        (folder / CHOICE_FILE).unlink(missing_ok=True)
+    files = write_tables(folder, replicas=tables.replicas, points=tables.points)
+    files += save_figure(masking_figure(tables, study, show_test=show_test), folder)
+    files.append(write_text(folder / "caption.txt", caption_text(tables, study, show_test=show_test)))
+    if choice is not None:
+        files.append(write_choice(choice, folder))
+    notes = list(protocol_notes(study))
+    chosen = None if choice is None else choice.hyperparameters.to_dict()
+    told = {
+        **manifest,
+        "notes": notes,
+        "metrics": {dataset: metric},
+        "chosen": chosen,
+    }
+    files.append(write_manifest(folder / "manifest.json", told))
+    return Published(
+        folder,
+        tuple(files),
+        summaries={dataset: _summaries(tables, study)},
+        shown=(summary_table(tables, study, show_test=show_test), Text(choice_text(tables, study))),
+    )
+
+
+def _choice(tables: MaskingTables, study: MaskingStudy, metric: str) -> Choice | None:
+    decision, (card,) = tables.decision, study.cards
+    if decision.chosen is None:
+        return None
+    return Choice(
+        dataset=card.key,
+        fingerprint=card.fingerprint,
+        architecture=card.architecture,
+        protocol=study.protocol,
+        budget=study.budget,
+        seeds=study.seeds,
+        seeds_vary=study.seeds_vary,
+        metric=metric,
+        higher_is_better=get_metric(metric).higher_is_better,
+        hyperparameters=decision.chosen,
+        val_mean=float(tables.points.loc[tables.points["chosen"], "val_mean"].iloc[0]),
+        points_compared=decision.n_points,
+        points_diverged=decision.n_diverged,
+    )
+
+
+def _summaries(tables: MaskingTables, study: MaskingStudy) -> dict[Hyperparameters, dict[str, Any]]:
+    rows = tables.points.to_dict("records")
+    return {
+        point: {
+            **{name: row[name] for name in SUMMARY},
+            "n": row["n"],
+            "diverged": row["n_diverged"],
+            "metric": row["metric"],
+            "chosen": "yes" if row["chosen"] else "no",
+        }
+        for point, row in zip(study.points, rows, strict=True)
+    }
