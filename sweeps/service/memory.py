@@ -113,7 +113,12 @@ def needs(
     records = list(records)
     for card in study.cards:
         shaped = need_of_shapes(
-            sizes[card.key], card.architecture, study.default, study.budget, device, len(study.unique_points)
+            sizes[card.key],
+            card.architecture,
+            study.default_of(card.key),
+            study.budget,
+            device,
+            len(study.unique_points_of(card.key)),
         )
         alike = [
             record["runtime"]
