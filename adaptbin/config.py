@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from functools import cache, cached_property
-from typing import Any, Literal, Self, get_args, get_type_hints
+from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
 from adaptbin.errors import ConfigError, nearest
 
@@ -28,6 +28,20 @@ MAX_SEED = 2**31
 
 MaskingKind = Literal["none", "constant", "random"]
 SeedsVary = Literal["pretrain", "probe", "split"]
+PretextName = Literal[
+    "adaptive_binning", "adaptive_bin_recon", "value_recon", "mask_xent", "mask_xent_value_recon", "bin_recon"
+]
+"""The paper's pretext, the same without HORD (its Table 3), and those of its Table 1: VR, MX, MR and BR."""
+
+RECONSTRUCTED: dict[str, tuple[str, ...]] = {
+    "adaptive_binning": ("bins",),
+    "adaptive_bin_recon": ("bins",),
+    "value_recon": ("value",),
+    "mask_xent": ("mask",),
+    "mask_xent_value_recon": ("mask", "value"),
+    "bin_recon": ("index",),
+}
+"""What the decoders of a pretext predict, one decoder each."""
 
 
 def _check_number(name: str, value: float, rule: str, holds: bool) -> None:
@@ -52,6 +66,10 @@ def _hints_of(kind: type) -> dict[str, Any]:
 class _Config:
     """Base of the frozen settings: literal fields are checked, unknown keys refused, plain dictionaries returned."""
 
+    _LATER: ClassVar[frozenset[str]] = frozenset()
+    """Fields that came later than the first results: they are told only where they are not the default, so that those
+    results keep their ids."""
+
     def _hints(self) -> dict[str, Any]:
         return _hints_of(type(self))  # type: ignore[arg-type]
 
@@ -74,8 +92,12 @@ class _Config:
                 raise ConfigError(f"{name} must be one of {', '.join(choices)}, got {got!r}{nearest(got, choices)}")
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain JSON-ready dictionary of all fields."""
-        return asdict(self)  # type: ignore[call-overload, no-any-return]
+        """Plain JSON-ready dictionary of all fields; of those in ``_LATER``, of the ones that are not the default."""
+        values: dict[str, Any] = asdict(self)  # type: ignore[call-overload]
+        for known in fields(self) if self._LATER else ():  # type: ignore[arg-type]
+            if known.name in self._LATER and values[known.name] == known.default:
+                del values[known.name]
+        return values
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
@@ -112,7 +134,13 @@ class Architecture(_Config):
 
 @dataclass(frozen=True, kw_only=True)
 class Hyperparameters(_Config):
-    """One point of a sweep: numbers that may differ between the replicas of one pack (each becomes an [R] tensor)."""
+    """One point of a sweep: how a model is pretrained.
+
+    All but the pretext, which fixes tensor shapes, may differ between the replicas of one pack: each becomes an [R]
+    tensor.
+    """
+
+    _LATER = frozenset({"refine_every", "split_score", "pretext"})
 
     w_sord: float = 10.0
     """Weight of the soft ordinal cross entropy (HORD)."""
@@ -140,6 +168,12 @@ class Hyperparameters(_Config):
     """AdamW's step size in pretraining."""
     weight_decay: float = 1e-5
     """AdamW's decoupled decay in pretraining, on every parameter."""
+    refine_every: int = 0
+    """Refine all features after so many epochs each time, plateau or not; 0: FPT decides (ablation "w/o FPT")."""
+    split_score: Literal["product", "variance", "dispersion"] = "product"
+    """What must exceed tau: Gain_var * Gain_disp, or one of them alone (ablation "w/o DIGS": variance)."""
+    pretext: PretextName = "adaptive_binning"
+    """What the model is pretrained to predict."""
 
     def __post_init__(self) -> None:
         self._normalise()
@@ -153,7 +187,7 @@ class Hyperparameters(_Config):
             "a finite number > 0",
             _finite(self.learning_rate) and self.learning_rate > 0,
         )
-        for name, least in (("patience", 1), ("min_bin", 1), ("t_init", 2), ("t_max", 2)):
+        for name, least in (("patience", 1), ("min_bin", 1), ("t_init", 2), ("t_max", 2), ("refine_every", 0)):
             value = getattr(self, name)
             _check_number(name, value, f"a whole number >= {least}", _whole(value, least))
         _check_number("t_init", self.t_init, f"at most t_max ({self.t_max})", self.t_init <= self.t_max)
@@ -165,11 +199,15 @@ class Hyperparameters(_Config):
                 f"mask_prob must be 0 with masking 'none' and above 0 otherwise, "
                 f"got masking {self.masking!r} with mask_prob {self.mask_prob!r}"
             )
+        if self.masking == "none" and "mask" in RECONSTRUCTED[self.pretext]:
+            raise ConfigError(f"{self.pretext} predicts which entries are masked, so masking must be on, got 'none'")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Protocol(_Config):
     """Named choices where paper, released code and we differ; a default is the paper's, or ours where it is silent."""
+
+    _LATER = frozenset({"br_bins", "br_categorical"})
 
     label_order: Literal["clinical", "alphabetical"] = "clinical"
     """Order of ordinal labels in the quadratic weighted kappa."""
@@ -187,6 +225,10 @@ class Protocol(_Config):
     """Hidden blocks of the decoder: one, or as many as the encoder has."""
     plateau_scale: Literal["none", "weights"] = "none"
     """Plateau metric: the feature's loss, or that loss over w_sord + w_mse + w_var."""
+    br_bins: Literal["asked", "one_less"] = "asked"
+    """Bins that BinRecon makes of T: as many, or T - 1."""
+    br_categorical: Literal["codes", "binned"] = "codes"
+    """What BinRecon predicts of a categorical column: its codes, or their bins where it has T levels or more."""
 
     def __post_init__(self) -> None:
         self._check_choices()

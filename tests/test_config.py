@@ -35,6 +35,9 @@ CHANGED: dict[type, dict[str, Any]] = {
         "mask_prob": 0.2,
         "learning_rate": 1e-3,
         "weight_decay": 0.0,
+        "refine_every": 6,
+        "split_score": "variance",
+        "pretext": "value_recon",
     },
     Protocol: {
         "label_order": "alphabetical",
@@ -45,6 +48,8 @@ CHANGED: dict[type, dict[str, Any]] = {
         "probe_schedule": "cosine",
         "decoder_depth": "encoder",
         "plateau_scale": "weights",
+        "br_bins": "one_less",
+        "br_categorical": "binned",
     },
     Budget: {"epochs": 60, "probe_epochs": 30, "probes": 1},
 }
@@ -203,6 +208,7 @@ OUT_OF_RANGE: list[tuple[type, str, list[Any], str]] = [
     (Hyperparameters, "learning_rate", [0, -1e-4, *NOT_NUMBERS], "a finite number > 0"),
     *[(Hyperparameters, name, [0, -1, 2.5, *NOT_NUMBERS], "a whole number >= 1") for name in ("patience", "min_bin")],
     *[(Hyperparameters, name, [1, 0, 2.5, *NOT_NUMBERS], "a whole number >= 2") for name in ("t_init", "t_max")],
+    (Hyperparameters, "refine_every", [-1, 2.5, *NOT_NUMBERS], "a whole number >= 0"),
     (Hyperparameters, "mask_prob", [-0.1, 1, 1.5, *NOT_NUMBERS], r"in \[0, 1\)"),
     *[
         (Budget, name, [0, -1, 1.5, *NOT_NUMBERS], "a whole number >= 1")

@@ -64,3 +64,10 @@ def assign(values: Tensor, edges: Tensor) -> Tensor:
     """Bin of each value.  values [P, N] float32, edges [P, K+1] -> [P, N] int64 in [0, K)."""
     inner = edges[:, 1:].contiguous()
     return torch.searchsorted(inner, values.to(torch.float64).contiguous(), right=True)
+
+
+def assign_all(values: Tensor, edges: Tensor) -> Tensor:
+    """Bin of every value under the edges of every replica.  values [N, D] float32, edges [R, D, K+1] -> [R, N, D]."""
+    shape = (*edges.shape[:2], len(values))
+    columns = values.t().expand(shape).reshape(-1, shape[2])
+    return assign(columns, edges.flatten(0, 1)).view(shape).transpose(1, 2)

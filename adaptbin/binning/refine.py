@@ -21,6 +21,8 @@ class SplitRules(NamedTuple):
     """[R] float64, least Gain_var * Gain_disp."""
     t_max: Tensor
     """[R] int64, most bins of a feature."""
+    parts: Tensor | None
+    """[R, 2] bool, whether Gain_var and Gain_disp are part of the score; None where both always are."""
     keep_best: bool
     """Splits past t_max: keep the best-scoring ones, or keep none of that feature's."""
 
@@ -53,10 +55,19 @@ def refine(
         return None
     found = type(found)(*(part[able] for part in found))
     replica, feature = replica[able], feature[able]
-    members, source = torch.unique(replica, return_inverse=True)
+    gain_var, gain_disp = found.gain, torch.ones_like(found.gain)  # a gain that is no part of the score counts as 1
+    asks: Tensor | slice = slice(None)
+    if rules.parts is not None:
+        parts = rules.parts[replica]
+        gain_var = torch.where(parts[:, :1], gain_var, gain_disp)
+        asks = parts[:, 1].nonzero().squeeze(1)
+    some = type(found)(*(part[asks] for part in found))
+    if len(some.gain):
+        members, source = torch.unique(replica[asks], return_inverse=True)
+        gain_disp[asks] = dispersion_gain(columns, some, feature[asks], unit_rows(embed(members)), source)
     split = choose_splits(
-        found.gain,
-        dispersion_gain(columns, found, feature, unit_rows(embed(members)), source),
+        gain_var,
+        gain_disp,
         found.eligible,
         tau=rules.tau[replica],
         count=bins.n_bins[replica, feature],

@@ -12,9 +12,17 @@ def mlp_encoder(n_inputs: int, architecture: Architecture) -> ReplicaMLP:
     return ReplicaMLP("encoder", sizes, architecture.dropout)
 
 
-def mlp_decoder(architecture: Architecture, protocol: Protocol) -> ReplicaMLP:
-    """One hidden block (or as many as the encoder has), then Linear; the heads come after it (method, Sec. 1)."""
+def decoder_blocks(architecture: Architecture, protocol: Protocol) -> int:
+    """Hidden blocks of a decoder."""
     # DIFF[paper->released] paper: a decoder "symmetric" to the encoder.  Released code and default here: one hidden
     # block.  Switch: `decoder_depth`.
-    blocks = architecture.depth if protocol.decoder_depth == "encoder" else 1
-    return ReplicaMLP("decoder", [architecture.width] * (blocks + 2), architecture.dropout)
+    return architecture.depth if protocol.decoder_depth == "encoder" else 1
+
+
+def mlp_decoder(
+    architecture: Architecture, protocol: Protocol, name: str = "decoder", outputs: int | None = None
+) -> ReplicaMLP:
+    """Its hidden blocks, then Linear to ``outputs`` (default: H units, and heads come after it) (method, Sec. 1, 2)."""
+    width = architecture.width
+    hidden = [width] * (decoder_blocks(architecture, protocol) + 1)
+    return ReplicaMLP(name, [*hidden, width if outputs is None else outputs], architecture.dropout)

@@ -20,6 +20,7 @@ def stack_key(replica: Replica) -> tuple[object, ...]:
         replica.protocol,
         replica.seeds.split,
         replica.seeds_vary,
+        replica.hyperparameters.pretext,
     )
 
 

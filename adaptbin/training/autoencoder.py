@@ -41,7 +41,7 @@ class Autoencoder:
         self.levels = max(cardinalities, default=0)
         self.encoder = mlp_encoder(n_inputs, architecture)
         self.decoder = mlp_decoder(architecture, protocol)
-        self.heads = GrowingHeads(architecture.width, self.levels * self.n_categorical, n_numerical)
+        self.heads = self._make_heads(architecture.width)
         code = torch.arange(self.levels, device=device)[:, None]
         # A column with fewer levels than the widest one has dead rows, like a feature with fewer bins.
         dead_codes = code >= torch.tensor(list(cardinalities), dtype=torch.int64, device=device)
@@ -55,6 +55,9 @@ class Autoencoder:
         self._dead: Tensor
         self._bound: ParameterBank | None = None
         self._live: LiveHeads | None = None
+
+    def _make_heads(self, width: int) -> GrowingHeads:
+        return GrowingHeads(width, self.levels * self.n_categorical, self.n_numerical)
 
     def _shapes(self, capacity: int) -> dict[str, tuple[int, ...]]:
         return self.encoder.shapes() | self.decoder.shapes() | self.heads.shapes(capacity)

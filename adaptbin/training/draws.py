@@ -8,8 +8,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adaptbin.config import Replica
+from adaptbin.config import RECONSTRUCTED, Replica
 from adaptbin.data.encode import EncodedTable
+from adaptbin.encoders.mlp import decoder_blocks
 from adaptbin.replicas.philox import stream_keys
 from adaptbin.replicas.streams import kept_units, mask_draws, row_order
 from adaptbin.training.graphs import MakeGraph, Replayed
@@ -47,10 +48,9 @@ class EpochDraws:
         self.seeds = tuple(dict.fromkeys(r.seeds.pretrain for r in replicas))
         """S distinct seeds, in the order of the draws."""
         self._architecture = first.architecture
-        # Encoder and decoder have dropped units of their own.
-        self._blocks = first.architecture.depth + (
-            first.architecture.depth if first.protocol.decoder_depth == "encoder" else 1
-        )
+        # Encoder and decoders have dropped units of their own.
+        decoders = len(RECONSTRUCTED[first.hyperparameters.pretext])
+        self._blocks = first.architecture.depth + decoders * decoder_blocks(first.architecture, first.protocol)
         self._shape = (len(table.train), table.inputs.shape[1])
         self._is_masked = any(r.hyperparameters.mask_prob > 0 for r in replicas)
         self._keys = {

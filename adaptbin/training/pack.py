@@ -17,6 +17,7 @@ from adaptbin.training.curves import thinned_curves
 from adaptbin.training.draws import EpochDraws
 from adaptbin.training.graphs import graphs_for
 from adaptbin.training.peak import PeakMemory
+from adaptbin.training.pretexts import PRETEXTS
 from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import ProbeScores, probe
 from adaptbin.training.resume import PackState, Stopwatch, kernels
@@ -108,8 +109,9 @@ def stacks_of(
     bounds = [round(i * len(replicas) / count) for i in range(count + 1)]
     graphs = graphs_for(target)
     draws = EpochDraws(replicas, table, target, graphs)
+    kind = PRETEXTS[replicas[0].hyperparameters.pretext]
     return [
-        Pretraining(replicas[a:b], table, target, draws=draws, graphs=graphs)
+        kind(replicas[a:b], table, target, draws=draws, graphs=graphs)
         for a, b in zip(bounds[:-1], bounds[1:], strict=True)
     ]
 
@@ -124,7 +126,8 @@ def _check(replicas: Sequence[Replica], table: EncodedTable) -> None:
     keys = {stack_key(r) for r in replicas}
     if len(keys) > 1:
         raise ConfigError(
-            f"replicas of a pack must share data set, architecture, budget, protocol and split, got {len(keys)} kinds"
+            "replicas of a pack must share pretext, data set, architecture, budget, protocol and split, "
+            f"got {len(keys)} kinds"
         )
     first = replicas[0]
     if (first.fingerprint, first.seeds.split) != (table.fingerprint, table.split_seed):
@@ -216,8 +219,8 @@ def _record(
         "n_rows": {part: len(getattr(table, part)) for part in ("train", "val", "test")},
         "target_sd": table.target_sd,
         "bins": {
-            "features": list(table.numerical_names),
-            "final": stack.bins.n_bins[position].tolist(),
+            "features": list(table.numerical_names) if stack.n_bins.shape[1] else [],
+            "final": stack.n_bins[position].tolist(),
             "triggers": int(history["triggers"][position].sum()),
             "splits": int(history["splits"][position].sum()),
         },

@@ -7,7 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adaptbin.binning.discretizer import assign
 from adaptbin.data.encode import EncodedTable
 
 
@@ -28,14 +27,10 @@ class TrainRows(NamedTuple):
         numerical, categorical = inputs[:, : table.n_numerical], inputs[:, table.n_numerical :]
         return cls(inputs, numerical.contiguous(), categorical.t().to(torch.int64).contiguous())
 
-    def gather(self, order: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows in the order given per seed or replica.  order [S, n] -> inputs [S, n, F], codes [S, C, n]."""
-        flat = order.flatten()
-        inputs = self.inputs.index_select(0, flat).view(*order.shape, -1)
-        return inputs, self.codes.index_select(1, flat).view(-1, *order.shape).transpose(0, 1)
+    def inputs_of(self, order: Tensor) -> Tensor:
+        """Inputs of rows in the order given per seed or replica.  order [S, n] -> [S, n, F]."""
+        return self.inputs.index_select(0, order.flatten()).view(*order.shape, -1)
 
-    def targets(self, edges: Tensor) -> Tensor:
-        """Bin of every value under the edges of each replica.  edges [R, D, K+1] -> [R, D, N] float32."""
-        shape = (*edges.shape[:2], len(self.values))
-        values = self.values.t().expand(shape).reshape(-1, shape[2])
-        return assign(values, edges.flatten(0, 1)).view(shape).to(torch.float32)
+    def codes_of(self, order: Tensor) -> Tensor:
+        """Categories likewise.  order [S, n] -> [S, C, n]."""
+        return self.codes.index_select(1, order.flatten()).view(-1, *order.shape).transpose(0, 1)

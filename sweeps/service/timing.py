@@ -99,14 +99,15 @@ def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.devic
     rows = _cut(table, steps * batch)
 
     costs = {}
-    for bins in BINS:
+    grows = first.hyperparameters.pretext == "adaptive_binning"
+    for bins in BINS if grows else BINS[:1]:
         stacks = _stacks(models, rows, bins, device)
         cost = _epoch_seconds(stacks, device, seconds / (2 * len(BINS)))
         costs[_width(stacks, device)] = cost / len(models) * all_steps / steps
     probed = stacks[0].replicas if steps == all_steps else models[:1]
     width = mean_bins(epochs, first.hyperparameters, len(table.train)) * (1.0 if _is_compiled(device) else WIDEST)
     return Timing(
-        per_model=_line(costs, width) * epochs * REFINING,
+        per_model=_line(costs, width) * epochs * (REFINING if grows else 1.0),
         per_replica=_probe_seconds(probed, table, rows, device, all_steps / steps),
     )
 
@@ -129,9 +130,13 @@ def _warm_up(stacks: Sequence[Pretraining], device: torch.device) -> None:
 
 def _width(stacks: Sequence[Pretraining], device: torch.device) -> float:
     """What the time of a step grows with: compiled kernels compute live bins, torch all slots."""
+    from adaptbin.pretext.hord import SLOT_MULTIPLE
+
+    if not stacks[0].n_bins.numel():
+        return 0.0
     if _is_compiled(device):
-        return statistics.fmean(float(stack.bins.n_bins.double().mean()) for stack in stacks)
-    return float(max(stack.model.heads.slots for stack in stacks))
+        return statistics.fmean(float(stack.n_bins.double().mean()) for stack in stacks)
+    return float(max(-(-int(stack.n_bins.max()) // SLOT_MULTIPLE) * SLOT_MULTIPLE for stack in stacks))
 
 
 def _probe_seconds(
@@ -197,5 +202,5 @@ def _clock(device: torch.device, work: Callable[[], object]) -> float:
 
 def _line(costs: Mapping[float, float], width: float) -> float:
     """Cost at ``width``, from costs at two widths (or one); it does not fall with the width."""
-    (low, cheap), *_, (high, dear) = sorted(costs.items())
+    (low, cheap), (high, dear) = min(costs.items()), max(costs.items())
     return cheap + max(0.0, dear - cheap) * (width - low) / (high - low) if high > low else cheap

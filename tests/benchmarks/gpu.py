@@ -31,7 +31,7 @@ from adaptbin.data.registry import get_card
 from adaptbin.replicas.philox import stream_keys
 from adaptbin.replicas.streams import kept_units, mask_draws, row_order
 from adaptbin.training.graphs import graphs_for
-from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from adaptbin.training.probe import probe
 from tests.training.golden_trace import load_trace
 from tests.training.tables import small_table
@@ -104,7 +104,7 @@ class Bench:
         """Most memory taken from the device since :meth:`clear`, those of recorded graphs included."""
         return f"{torch.cuda.max_memory_reserved(self.device) / 2**30:.2f} GiB" if self.device.type == "cuda" else "-"
 
-    def time_epochs(self, run: Pretraining, seconds: float) -> tuple[float, int]:
+    def time_epochs(self, run: AdaptiveBinning, seconds: float) -> tuple[float, int]:
         """Milliseconds per epoch, and the epochs timed, after three that set up and record."""
         for _ in range(3):
             run.run_epoch()
@@ -184,7 +184,7 @@ def _mixed_pack(epochs: int) -> tuple[list[Replica], Any]:
 def check_numbers(bench: Bench) -> None:
     """A small pack on the CPU and on the device: losses agree to rounding, bins in at least half of the replicas."""
     replicas, table = _mixed_pack(8)
-    here, there = Pretraining(replicas, table), Pretraining(replicas, table, bench.device)
+    here, there = AdaptiveBinning(replicas, table), AdaptiveBinning(replicas, table, bench.device)
     for _ in range(8):
         here.run_epoch()
         there.run_epoch()
@@ -202,8 +202,8 @@ def check_numbers(bench: Bench) -> None:
 def check_replay(bench: Bench) -> None:
     """Replaying recorded graphs gives the bits of launching every kernel."""
     replicas, table = _mixed_pack(24)
-    eager = Pretraining(replicas, table, bench.device)
-    replayed = Pretraining(replicas, table, bench.device, graphs=graphs_for(bench.device))
+    eager = AdaptiveBinning(replicas, table, bench.device)
+    replayed = AdaptiveBinning(replicas, table, bench.device, graphs=graphs_for(bench.device))
     for _ in range(24):
         eager.run_epoch()
         replayed.run_epoch()
@@ -227,7 +227,7 @@ def speed(bench: Bench) -> None:
     def cell(n: int, captured: bool) -> None:
         graphs = graphs_for(bench.device) if captured else None
         replicas = replicas_of("eol", n, architecture, t_init=LATE_BINS)
-        run = Pretraining(replicas, table, bench.device, graphs=graphs)
+        run = AdaptiveBinning(replicas, table, bench.device, graphs=graphs)
         per_epoch, _ = bench.time_epochs(run, bench.scale.cell_seconds)
         say(
             f"{n:8d}  {'captured' if captured else 'eager':8s}  {per_epoch:8.2f}"
@@ -255,7 +255,7 @@ def wide(bench: Bench) -> None:
 
     def cell(n: int) -> None:
         replicas = replicas_of("esr", n, architecture, epochs=20)
-        run = Pretraining(replicas, table, bench.device, graphs=graphs_for(bench.device))
+        run = AdaptiveBinning(replicas, table, bench.device, graphs=graphs_for(bench.device))
         per_epoch, epochs = bench.time_epochs(run, bench.scale.cell_seconds)
         say(
             f"{n:8d} replicas: {per_epoch:.1f} ms/epoch over {epochs} epochs, "
@@ -298,7 +298,7 @@ def job(bench: Bench) -> None:
         architecture = Architecture(width=16, depth=2, batch_size=128)
     started = time.perf_counter()
     replicas = replicas_of("eol", bench.scale.job, architecture, epochs=bench.scale.job_epochs)
-    run = Pretraining(replicas, table, bench.device, graphs=graphs_for(bench.device))
+    run = AdaptiveBinning(replicas, table, bench.device, graphs=graphs_for(bench.device))
     say(f"\njob: {len(replicas)} replicas of eol x {run.epochs} epochs, {bench.left():.0f} s left")
     told = started
     while run.epoch < run.epochs and bench.left() > 2:

@@ -21,7 +21,7 @@ import psutil
 import torch
 
 from adaptbin.training.pack import stacks_of
-from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from tests.benchmarks.phases import PhaseTimers
 from tests.benchmarks.plain_loop import PlainLoop
 from tests.benchmarks.shapes import replicas, shape
@@ -84,7 +84,7 @@ class Stacked:
 
     def __init__(self, job: Job) -> None:
         pack = replicas(job.shape, job.replicas, job.warm_up + job.epochs, job.changes)
-        self.stacks: list[Pretraining] = stacks_of(pack, shape(job.shape, job.repeat).table)
+        self.stacks: list[AdaptiveBinning] = stacks_of(pack, shape(job.shape, job.repeat).table)
 
     def run_epoch(self) -> None:
         for stack in self.stacks:
@@ -98,7 +98,7 @@ class Stacked:
 class Plain:
     """The plain loop."""
 
-    stacks: Sequence[Pretraining] = ()
+    stacks: Sequence[AdaptiveBinning] = ()
 
     def __init__(self, job: Job) -> None:
         (replica,) = replicas(job.shape, 1, job.epochs, job.changes)

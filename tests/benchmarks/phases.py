@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from adaptbin import native
 from adaptbin.training import autoencoder
-from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 
 OTHER = "the rest"
 
@@ -37,7 +37,7 @@ TIMED = (
 class PhaseTimers:
     """Exclusive seconds by phase of ``stacks``, which share their draws, inside a ``with`` block."""
 
-    def __init__(self, stacks: Sequence[Pretraining]) -> None:
+    def __init__(self, stacks: Sequence[AdaptiveBinning]) -> None:
         self._owners: dict[str, Sequence[Any]] = {
             "draws": [stack.draws for stack in stacks[:1]],
             "stack": stacks,

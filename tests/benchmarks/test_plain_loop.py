@@ -9,14 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from adaptbin.config import Budget, Hyperparameters, Replica
-from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from tests.benchmarks.plain_loop import PlainAutoencoder, PlainLoop
 from tests.training.tables import ARCHITECTURE, small_table
 
 T_MAX = 24
 
 
-def matching(plain: PlainAutoencoder, run: Pretraining, buffer: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+def matching(plain: PlainAutoencoder, run: AdaptiveBinning, buffer: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
     """Each parameter of the plain model (heads: live columns last) with the same one in replica 0's ``buffer``."""
     model, bank = run.model, run.model.bank
     for part, ours in ((plain.encoder, model.encoder), (plain.decoder, model.decoder)):
@@ -44,7 +44,7 @@ def test_loss_and_gradients_are_ours(t_init: int, cardinalities: tuple[int, ...]
         dataset="small", fingerprint=table.fingerprint, architecture=ARCHITECTURE, hyperparameters=point, seed=0,
         budget=Budget(epochs=1),
     )  # fmt: skip
-    run = Pretraining([replica], table)
+    run = AdaptiveBinning([replica], table)
     plain = PlainLoop(table, ARCHITECTURE, point)
     plain.model.eval()  # no dropout: the two would draw different units
     assert plain.n_bins == run.bins.n_bins[0].tolist()

@@ -34,6 +34,10 @@ class Settings:
     t_max: int = 200
     mse_scale: str = "none"
     bin_cap: str = "best"
+    refine_every: int = 0
+    split_score: str = "product"
+    numerical_loss: str = "hord"
+    """Or "index": squared error of one output on the standardised index."""
 
 
 @dataclass
@@ -87,6 +91,17 @@ def backward_stack(
     return upstream
 
 
+def squared_error(output: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
+    """Mean over batch and columns, and its gradient.  [B, F] each."""
+    total, gradient = 0.0, np.zeros(output.shape)
+    for b in range(output.shape[0]):
+        for j in range(output.shape[1]):
+            difference = float(output[b, j]) - float(target[b, j])
+            total += difference**2
+            gradient[b, j] = 2 * difference / output.size
+    return total / output.size, gradient
+
+
 def step_losses(
     parameters: Arrays, x: np.ndarray, bins: np.ndarray, codes: np.ndarray, n_bins: list[int], settings: Settings
 ) -> tuple[float, list[float], Arrays]:
@@ -107,6 +122,11 @@ def step_losses(
     for j in range(bins.shape[1]):
         name = f"num_heads.{j}"
         logits = h @ parameters[f"{name}.weight"].T + parameters[f"{name}.bias"]
+        if settings.numerical_loss == "index":
+            error, gradient = squared_error(logits, bins[:, [j]])
+            numerical.append(error)
+            upstream = upstream + backward_linear(parameters, gradients, name, h, gradient * per_numerical)
+            continue
         parts = hord.terms(logits, bins[:, j], n_bins[j], settings.mse_scale)
         numerical.append(hord.numerical_loss(parts, settings.weights))
         gradient = hord.numerical_gradient(logits, bins[:, j], n_bins[j], settings.weights, settings.mse_scale)
@@ -114,6 +134,16 @@ def step_losses(
     upstream = backward_stack(parameters, gradients, "decoder", decoder_inputs, upstream)
     backward_stack(parameters, gradients, "encoder", encoder_inputs, upstream)
     return hord.total(categorical, numerical), numerical, gradients
+
+
+def standardised(bins: np.ndarray) -> np.ndarray:
+    """Columns of bin indices [N, D] at mean 0 and sd 1 (ddof 0); a column with one index is 0."""
+    result = np.zeros(bins.shape)
+    for j in range(bins.shape[1]):
+        sd = np.sqrt(np.mean((bins[:, j] - np.mean(bins[:, j])) ** 2))
+        if sd > 0:
+            result[:, j] = (bins[:, j] - np.mean(bins[:, j])) / sd
+    return result
 
 
 def pretrain(parameters: Arrays, x: np.ndarray, n_numerical: int, batch_order: np.ndarray, settings: Settings) -> Trace:
@@ -130,12 +160,15 @@ def pretrain(parameters: Arrays, x: np.ndarray, n_numerical: int, batch_order: n
     plateaus = [Plateau() for _ in range(n_numerical)]
     optimizer = AdamW(rate=settings.rate, decay=settings.decay)
     trace = Trace()
-    for order in batch_order:
+    for epoch, order in enumerate(batch_order):
+        targets = standardised(bins) if settings.numerical_loss == "index" else bins
         losses, column_losses = [], []
         for start in range(0, len(order), settings.batch_size):
             rows = order[start : start + settings.batch_size]
             n_bins = [len(e) + 1 for e in edges]
-            loss, columns, gradients = step_losses(parameters, inputs[rows], bins[rows], codes[rows], n_bins, settings)
+            loss, columns, gradients = step_losses(
+                parameters, inputs[rows], targets[rows], codes[rows], n_bins, settings
+            )
             parameters = optimizer.step(parameters, clip(gradients, settings.clip))
             losses.append(loss)
             column_losses.append(columns)
@@ -149,13 +182,16 @@ def pretrain(parameters: Arrays, x: np.ndarray, n_numerical: int, batch_order: n
             )
             for j in range(n_numerical)
         ]
+        if settings.refine_every:
+            due = (epoch + 1) % settings.refine_every == 0
+            fired = [due and len(edges[j]) + 1 < settings.t_max for j in range(n_numerical)]
         if any(fired):
             unit = unit_rows(forward_stack(parameters, "encoder", inputs)[0])
         for j in range(n_numerical):
             if fired[j]:
                 found = [c for c in score_bins(values[:, j], unit, edges[j], settings.min_bin)]
-                found = [c for c in found if c.qualifies(settings.tau)]
-                cuts, scores = [c.median for c in found], [c.score for c in found]
+                found = [c for c in found if c.qualifies(settings.tau, settings.split_score)]
+                cuts, scores = [c.median for c in found], [c.ranked_by(settings.split_score) for c in found]
                 edges[j] = refine(edges[j], cuts, scores, settings.t_max, settings.bin_cap)
                 bins[:, j] = assign(values[:, j], edges[j])
         trace.loss.append(float(np.mean(losses)))

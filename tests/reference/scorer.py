@@ -20,8 +20,16 @@ class Candidate(NamedTuple):
     gain_disp: float
     score: float
 
-    def qualifies(self, tau: float) -> bool:
-        return self.gain_var > 0 and self.gain_disp > 0 and self.score > tau
+    def qualifies(self, tau: float, kind: str = "product") -> bool:
+        """Whether the score passes; in the ablations ("variance", "dispersion") one of the gains alone is the score."""
+        if kind == "product":
+            return self.gain_var > 0 and self.gain_disp > 0 and self.score > tau
+        gain = self.gain_var if kind == "variance" else self.gain_disp
+        return gain > 0 and gain > tau
+
+    def ranked_by(self, kind: str) -> float:
+        """What decides between splits when there is no room for all."""
+        return {"product": self.score, "variance": self.gain_var, "dispersion": self.gain_disp}[kind]
 
 
 def unit_rows(embeddings: np.ndarray) -> np.ndarray:

@@ -16,7 +16,7 @@ from adaptbin.config import Budget, Hyperparameters, Protocol, Replica
 from adaptbin.data import EncodedTable
 from adaptbin.replicas.heads import GrowingHeads
 from adaptbin.replicas.parameters import ParameterBank
-from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from tests.paths import BOTH, using
 from tests.replicas.banks import fill_, in_double
 from tests.strategies import seeds
@@ -163,9 +163,9 @@ def replica(seed: int = 0, *, protocol: Protocol | None = None, **point: float) 
     )
 
 
-def train(replicas: list[Replica], table: EncodedTable, capacity: int = 0) -> Pretraining:
+def train(replicas: list[Replica], table: EncodedTable, capacity: int = 0) -> AdaptiveBinning:
     """Twelve epochs; with ``capacity`` the heads have that room from the start."""
-    run = Pretraining(replicas, table)
+    run = AdaptiveBinning(replicas, table)
     run.model.reserve(capacity)
     run._fit_heads()
     for _ in range(run.epochs):

@@ -12,7 +12,7 @@ import torch
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica
 from adaptbin.training.draws import Draws, EpochDraws
-from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -74,7 +74,7 @@ class TraceDraws(EpochDraws):
         return drawn
 
 
-def set_weights(run: Pretraining, r: int, trace: Trace) -> None:
+def set_weights(run: AdaptiveBinning, r: int, trace: Trace) -> None:
     """Copy the trace's initial weights into replica ``r``; the heads have room for all 64 columns."""
     given = {key[5:]: torch.from_numpy(value) for key, value in trace.arrays.items() if key.startswith("init.")}
     model = run.model
@@ -97,9 +97,9 @@ def set_weights(run: Pretraining, r: int, trace: Trace) -> None:
 
 def run_trace(
     trace: Trace, replicas: list[Replica], seed: int, position: int, epochs: int = 60
-) -> tuple[Pretraining, np.ndarray]:
+) -> tuple[AdaptiveBinning, np.ndarray]:
     """Train a pack in which replica ``position`` is the trace's; -> the run and its bins after every epoch [E, D]."""
-    run = Pretraining(replicas, trace.table, draws=TraceDraws(replicas, trace, seed))
+    run = AdaptiveBinning(replicas, trace.table, draws=TraceDraws(replicas, trace, seed))
     set_weights(run, position, trace)
     bins = []
     for _ in range(epochs):

@@ -22,7 +22,7 @@ from adaptbin.training import checkpoint as checkpoint_module
 from adaptbin.training import resume
 from adaptbin.training.checkpoint import FILE_NAME, FolderCheckpoint, save_state, saved_states
 from adaptbin.training.pack import PackProgress, train_pack
-from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from adaptbin.training.resume import PackState, Stopwatch
 from tests.paths import BOTH, usable_sets, using
 from tests.training.tables import EAGER, small_replica, small_table
@@ -173,7 +173,7 @@ def test_parts_of_parts_go_on_and_share_the_time_spent() -> None:
 
 def begins(replicas: Sequence[Replica], table: EncodedTable, *states: bytes) -> int:
     """The epoch that the states are good for."""
-    stacks = [Pretraining(replicas, table)]
+    stacks = [AdaptiveBinning(replicas, table)]
     return PackState(stacks, len(replicas), Stopwatch(), PipeCheckpoint(*states), 60.0).resume()
 
 
@@ -198,7 +198,7 @@ def test_states_of_others_are_not_used(table: EncodedTable, states: list[bytes])
 
 def test_stacks_of_different_epochs_are_not_one_state(table: EncodedTable) -> None:
     both = [PACK[0], PACK[3]]
-    kept, (one, other) = PipeCheckpoint(), (Pretraining([replica], table) for replica in both)
+    kept, (one, other) = PipeCheckpoint(), (AdaptiveBinning([replica], table) for replica in both)
     for epoch, state in ((1, one), (1, other), (2, one)):
         state.run_epoch()
         assert state.epoch == epoch
@@ -248,7 +248,7 @@ def test_its_own_folder_comes_first_then_those_it_was_cut_from(
     tmp_path: Path, table: EncodedTable, states: list[bytes]
 ) -> None:
     def begun() -> int:
-        stacks = [Pretraining(PACK[:1], table)]
+        stacks = [AdaptiveBinning(PACK[:1], table)]
         kept = FolderCheckpoint(tmp_path / "own", tmp_path / "none", tmp_path / "parent")
         return PackState(stacks, 1, Stopwatch(), kept, 60.0).resume()
 
@@ -314,7 +314,7 @@ def test_when_a_state_is_saved(
 ) -> None:
     store = SlowStore(cost)
     monkeypatch.setattr(resume.time, "perf_counter", lambda: store.now)
-    stack = Pretraining([small_replica(0, {}, budget=Budget(epochs=40, probe_epochs=1, probes=1))], small_table(50))
+    stack = AdaptiveBinning([small_replica(0, {}, budget=Budget(epochs=40, probe_epochs=1, probes=1))], small_table(50))
     state = PackState([stack], 1, Stopwatch(), store, seconds)
     assert state.resume() == 0
     saved = []
@@ -352,9 +352,9 @@ def test_memory_that_runs_out_comes_out_and_leaves_nothing_behind(
     """Neither tensors, though nobody collects cycles, nor a broken state: halves go on from the last one."""
     table, kept, held = small_table(), PipeCheckpoint(), []
     whole = without_runtime(train_pack(PACK[:2], table))
-    original = getattr(Pretraining, where)
+    original = getattr(AdaptiveBinning, where)
 
-    def fails(self: Pretraining, *arguments: Any, **named: Any) -> Any:
+    def fails(self: AdaptiveBinning, *arguments: Any, **named: Any) -> Any:
         if not held:
             held.extend([weakref.ref(self.rows.values), weakref.ref(self)])
         if where == "_fit_heads" or self.epoch >= 5:
@@ -365,7 +365,7 @@ def test_memory_that_runs_out_comes_out_and_leaves_nothing_behind(
     gc.disable()
     try:
         with monkeypatch.context() as patch:
-            patch.setattr(Pretraining, where, fails)
+            patch.setattr(AdaptiveBinning, where, fails)
             try:
                 train_pack(PACK[:2], table, checkpoint=kept, checkpoint_seconds=0.0)
             except error as raised:

@@ -14,7 +14,7 @@ import torch
 from adaptbin.config import Budget, Protocol, Replica
 from adaptbin.training import pretrain
 from adaptbin.training.graphs import CudaGraph, Replayed, graphs_for
-from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from tests.training.tables import EAGER, small_replica, small_table
 
 EPOCHS = 30
@@ -74,7 +74,7 @@ def crowd(**changes: Any) -> list[Replica]:
     return [make(seed, **(point | changes)) for seed, point in enumerate(CROWD)]
 
 
-def assert_equal_runs(a: Pretraining, b: Pretraining) -> None:
+def assert_equal_runs(a: AdaptiveBinning, b: AdaptiveBinning) -> None:
     for ours, theirs in zip(a.model.bank.buffers(), b.model.bank.buffers(), strict=True):
         assert torch.equal(ours.nan_to_num(-1.0), theirs.nan_to_num(-1.0))
     assert torch.equal(a.bins.edges, b.bins.edges) and torch.equal(a.plateau.best, b.plateau.best)
@@ -87,7 +87,7 @@ def assert_equal_runs(a: Pretraining, b: Pretraining) -> None:
 def test_replaying_equals_calling_and_records_only_when_heads_grow(log: list[str], schedule: str) -> None:
     """Bit for bit; bins that split within the slots in use are updated in place."""
     replicas, table = crowd(schedule=schedule), small_table()
-    plain, replayed = Pretraining(replicas, table), Pretraining(replicas, table, graphs=FakeGraph)
+    plain, replayed = AdaptiveBinning(replicas, table), AdaptiveBinning(replicas, table, graphs=FakeGraph)
     age, grown, in_place = 0, 0, 0  # epochs since the steps' tensors last moved
     for epoch in range(EPOCHS):
         slots, count = replayed.model.heads.slots, replayed.count.clone()
@@ -108,7 +108,7 @@ def test_replaying_equals_calling_and_records_only_when_heads_grow(log: list[str
 def test_a_diverged_replica_is_left_out_of_the_next_recording(log: list[str]) -> None:
     table = small_table()
     replicas = [make(3, patience=EPOCHS), make(3, learning_rate=1e30), make(5, patience=EPOCHS)]
-    plain, replayed = Pretraining(replicas, table), Pretraining(replicas, table, graphs=FakeGraph)
+    plain, replayed = AdaptiveBinning(replicas, table), AdaptiveBinning(replicas, table, graphs=FakeGraph)
     for _ in range(6):
         plain.run_epoch()
         replayed.run_epoch()
@@ -122,9 +122,9 @@ def test_a_diverged_replica_is_left_out_of_the_next_recording(log: list[str]) ->
 def test_long_epochs_are_recorded_in_stretches(log: list[str], n_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of three of the four or five steps: two lengths, so two recordings, and the same numbers."""
     table, replicas = small_table(n_rows=n_rows), crowd(patience=EPOCHS)
-    plain = Pretraining(replicas, table)
+    plain = AdaptiveBinning(replicas, table)
     monkeypatch.setattr(pretrain, "STRETCH_STEPS", 3)
-    stretched, replayed = Pretraining(replicas, table), Pretraining(replicas, table, graphs=FakeGraph)
+    stretched, replayed = AdaptiveBinning(replicas, table), AdaptiveBinning(replicas, table, graphs=FakeGraph)
     for _ in range(4):
         monkeypatch.setattr(pretrain, "STRETCH_STEPS", 64)
         plain.run_epoch()
@@ -138,11 +138,11 @@ def test_long_epochs_are_recorded_in_stretches(log: list[str], n_rows: int, monk
 
 def test_a_resumed_run_records_anew_and_goes_on_exactly(log: list[str]) -> None:
     table, replicas = small_table(), crowd(schedule="cosine")
-    whole = Pretraining(replicas, table, graphs=FakeGraph)
+    whole = AdaptiveBinning(replicas, table, graphs=FakeGraph)
     for _ in range(7):
         whole.run_epoch()
     state = copy.deepcopy(whole.state())
-    resumed = Pretraining(replicas, table, graphs=FakeGraph)
+    resumed = AdaptiveBinning(replicas, table, graphs=FakeGraph)
     resumed.run_epoch()
     resumed.load_states([state])
     for _ in range(5):

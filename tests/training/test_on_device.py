@@ -21,7 +21,7 @@ from adaptbin.config import Budget, Protocol, Replica
 from adaptbin.replicas import optim
 from adaptbin.tasks import Task
 from adaptbin.training.pack import train_pack
-from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from adaptbin.training.probe import _train
 from tests.training.fake_device import CUDA, HostTouched, pretend_gpu
 from tests.training.second_device import ELSEWHERE, MixedDevices, SecondDevice
@@ -57,7 +57,7 @@ def make(seed: int, *, depth: int = 2, dropout: float = 0.1, schedule: str = "co
     )
 
 
-def on_device(run: Pretraining) -> Tensor:
+def on_device(run: AdaptiveBinning) -> Tensor:
     """One epoch's draws and steps of ``run`` on the pretend GPU; -> its losses there."""
     with pretend_gpu(run):
         draws = run.draws.at(1)
@@ -73,13 +73,13 @@ def on_device(run: Pretraining) -> Tensor:
 def test_an_epoch_stays_on_the_device(table: str, masks: str, schedule: str) -> None:
     depth = 5 if table == "hfc" else 2
     replicas = [make(seed, depth=depth, schedule=schedule, **point) for seed, point in enumerate(MASKS[masks])]
-    assert on_device(Pretraining(replicas, small_table(**TABLES[table]))).device == CUDA
+    assert on_device(AdaptiveBinning(replicas, small_table(**TABLES[table]))).device == CUDA
 
 
 @pytest.mark.parametrize(("seeds", "dropout"), [((0, 0), 0.1), ((0, 1), 0.0)])
 def test_also_with_one_seed_or_without_dropout(seeds: tuple[int, int], dropout: float) -> None:
     replicas = [make(seed, dropout=dropout, w_sord=1.0 + r) for r, seed in enumerate(seeds)]
-    assert on_device(Pretraining(replicas, small_table())).device == CUDA
+    assert on_device(AdaptiveBinning(replicas, small_table())).device == CUDA
 
 
 SINS: dict[str, Callable[[Tensor], object]] = {
@@ -100,13 +100,13 @@ SINS: dict[str, Callable[[Tensor], object]] = {
 def test_a_step_that_leaves_the_device_is_noticed(sin: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optim, "clip_per_replica_", lambda gradients, limit: SINS[sin](gradients))
     with pytest.raises((HostTouched, DataDependentOutputException, DynamicOutputShapeException)):
-        on_device(Pretraining([make(0), make(1)], small_table()))
+        on_device(AdaptiveBinning([make(0), make(1)], small_table()))
 
 
 # --- whole runs on a second device, where results are read and branched on
 
 
-def assert_close_runs(here: Pretraining, there: Pretraining) -> None:
+def assert_close_runs(here: AdaptiveBinning, there: AdaptiveBinning) -> None:
     """Equal up to the order of a sum: a GPU's heads are one product."""
     assert torch.equal(here.count, there.count)
     for name, values in here.history.items():
@@ -116,9 +116,9 @@ def assert_close_runs(here: Pretraining, there: Pretraining) -> None:
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
 def test_a_run_on_another_device_is_the_cpus_and_waits_once_per_epoch(schedule: str) -> None:
     replicas, table = crowd(schedule=schedule), small_table()
-    here = Pretraining(replicas, table)
+    here = AdaptiveBinning(replicas, table)
     with SecondDevice() as device:
-        there = Pretraining(replicas, table, ELSEWHERE, graphs=FakeGraph)
+        there = AdaptiveBinning(replicas, table, ELSEWHERE, graphs=FakeGraph)
         for epoch in range(24):
             capacity, waits = there.model.heads.capacity, device.waits
             here.run_epoch()
@@ -133,9 +133,9 @@ def test_a_run_on_another_device_is_the_cpus_and_waits_once_per_epoch(schedule: 
 
 def test_diverging_and_resuming_work_there_too() -> None:
     replicas, table = [*crowd(), make_crowd(3, learning_rate=1e30)], small_table()
-    here = Pretraining(replicas, table)
+    here = AdaptiveBinning(replicas, table)
     with SecondDevice():
-        first, there = (Pretraining(replicas, table, ELSEWHERE, graphs=FakeGraph) for _ in range(2))
+        first, there = (AdaptiveBinning(replicas, table, ELSEWHERE, graphs=FakeGraph) for _ in range(2))
         for _ in range(9):
             here.run_epoch()
             first.run_epoch()

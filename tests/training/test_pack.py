@@ -16,7 +16,7 @@ from adaptbin.errors import ConfigError
 from adaptbin.tasks import Task
 from adaptbin.training.checkpoint import FolderCheckpoint
 from adaptbin.training.pack import PackProgress, train_pack
-from adaptbin.training.pretrain import Pretraining
+from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from tests.paths import BOTH, switched, usable_sets, using
 from tests.training.tables import ARCHITECTURE, EAGER, small_replica, small_table
 
@@ -86,8 +86,8 @@ def test_on_the_compiled_path_that_holds_at_any_width_and_batch(width: int, batc
     architecture = replace(ARCHITECTURE, width=width, batch_size=batch_size)
     replicas = [replace(r, architecture=architecture, budget=budget) for r in (*CROWD[:4], *CROWD[5:7])]
     with using("compiled"):
-        crowd = Pretraining(replicas, table)
-        alone = [Pretraining([r], table) for r in replicas]
+        crowd = AdaptiveBinning(replicas, table)
+        alone = [AdaptiveBinning([r], table) for r in replicas]
         for run in (crowd, *alone):
             for _ in range(run.epochs):
                 run.run_epoch()

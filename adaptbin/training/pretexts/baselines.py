@@ -1,0 +1,136 @@
+"""The paper's baseline pretexts: values (VR), masks (MX), both (MR), and indices of fixed quantile bins (BR).
+
+Method, Sec. 2.  Targets come from the uncorrupted rows, masked or not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from adaptbin.binning.discretizer import assign_all, initial_bins
+from adaptbin.config import RECONSTRUCTED
+from adaptbin.data.encode import EncodedTable
+from adaptbin.encoders.mlp import mlp_decoder, mlp_encoder
+from adaptbin.pretext.baselines import mask_cross_entropy_, squared_error_
+from adaptbin.pretext.corruption import masked_entries
+from adaptbin.replicas.layers import ReplicaMLP
+from adaptbin.replicas.parameters import ParameterBank
+from adaptbin.replicas.streams import stream
+from adaptbin.training.pretrain import Epoch, Pretraining, SavedReplica, Targets
+
+_OUTPUT_MULTIPLE = 8
+"""Outputs come in whole vectors: products with other numbers of columns are rounded differently in other packs."""
+
+
+@dataclass
+class _Decoders:
+    """Encoder, and a decoder per thing that is predicted."""
+
+    bank: ParameterBank
+    encoder: ReplicaMLP
+    decoders: tuple[ReplicaMLP, ...]
+
+
+class Reconstruction(Pretraining):
+    """Pretraining on whatever ``RECONSTRUCTED`` names for its pretext; losses of several decoders add up."""
+
+    model: _Decoders
+
+    def _make_model(self, table: EncodedTable) -> _Decoders:
+        self.columns = table.inputs.shape[1]
+        self.parts = RECONSTRUCTED[self.replicas[0].hyperparameters.pretext]
+        if "index" in self.parts:
+            self._index, self._count = self._bin_indices(table)
+        outputs = -(-self.columns // _OUTPUT_MULTIPLE) * _OUTPUT_MULTIPLE
+        encoder = mlp_encoder(self.columns, self.architecture)
+        decoders = tuple(
+            mlp_decoder(self.architecture, self.protocol, f"decoder.{part}", outputs) for part in self.parts
+        )
+        shapes = {name: shape for part in (encoder, *decoders) for name, shape in part.shapes().items()}
+        bank = ParameterBank(shapes, len(self.replicas), self.device)
+        for part in (encoder, *decoders):
+            generators = {seed: stream(seed, "init", part.name) for seed in self.seeds}
+            part.initialise(bank, [generators[seed] for seed in self.seeds])
+            part.bind(bank)
+        return _Decoders(bank, encoder, decoders)
+
+    def _bin_indices(self, table: EncodedTable) -> tuple[Tensor, Tensor]:
+        """Standardised bin indices [R, N, F] of the train rows, and the number of bins [R, D] on the CPU."""
+        # DIFF[released->ours] the BinRecon code makes one bin less than it is asked for; here T bins are T bins.
+        # Switch: `br_bins`.
+        less = int(self.protocol.br_bins == "one_less")
+        asked = [r.hyperparameters.t_init - less for r in self.replicas]
+        bins = initial_bins(self.rows.values, asked, asked)
+        codes = self.rows.codes.t().to(torch.float64).expand(len(asked), -1, -1)
+        # DIFF[released->ours] the BinRecon code bins categories, too, where a column has T levels or more; here they
+        # keep their codes.  Switch: `br_categorical`.
+        if self.protocol.br_categorical == "binned":
+            codes = self._binned(codes, table.cardinalities, asked)
+        index = torch.cat([assign_all(self.rows.values, bins.edges).to(torch.float64), codes], 2)
+        mean, sd = index.mean(1, keepdim=True), index.std(1, correction=0, keepdim=True)
+        # A column with one index has nothing to predict: its target is 0.
+        scaled = torch.where(sd > 0, (index - mean) / sd, torch.zeros_like(index))
+        return scaled.to(torch.float32), bins.n_bins.cpu()
+
+    def _binned(self, codes: Tensor, cardinalities: Sequence[int], asked: Sequence[int]) -> Tensor:
+        """Codes [R, N, C], as indices of quantile bins where a column has as many levels as its replica's T or more."""
+        values = self.rows.codes.t().to(torch.float32).contiguous()
+        binned = assign_all(values, initial_bins(values, asked, asked).edges).to(torch.float64)
+        levels = torch.tensor(cardinalities, device=self.device)
+        wide = levels >= torch.tensor([r.hyperparameters.t_init for r in self.replicas], device=self.device)[:, None]
+        return torch.where(wide[:, None], binned, codes)
+
+    @property
+    def n_bins(self) -> Tensor:
+        """[R, D] int64 for BinRecon, whose bins stay as they are; [R, 0] for the others."""
+        return self._count if "index" in self.parts else super().n_bins
+
+    def _targets(self, rows: Tensor, inputs: Tensor, uniform: Tensor | None) -> Targets:
+        """Per decoder what it predicts, [R or 1, n, F] float32."""
+        return tuple(self._target(part, rows, inputs, uniform) for part in self.parts)
+
+    def _target(self, part: str, rows: Tensor, inputs: Tensor, uniform: Tensor | None) -> Tensor:
+        if part == "value":
+            return inputs
+        if part == "mask":
+            assert uniform is not None, "replicas that predict masks have some"
+            return masked_entries(uniform, self.mask_prob).to(torch.float32)
+        return self._index.gather(1, rows.unsqueeze(-1).expand(len(self.replicas), -1, self.columns))
+
+    def _step(self, inputs: Tensor, kept: Sequence[Tensor] | None, targets: Targets, rows: slice) -> Tensor:
+        model = self.model
+        used = model.encoder.hidden
+        embedding = model.encoder.forward(inputs, None if kept is None else kept[:used])
+        total = inputs.new_zeros(len(self.replicas))
+        below: Tensor | None = None
+        for part, decoder, target in zip(self.parts, model.decoders, targets, strict=True):
+            units = None if kept is None else kept[used : used + decoder.hidden]
+            used += decoder.hidden
+            output = decoder.forward(embedding, units)
+            loss_ = mask_cross_entropy_ if part == "mask" else squared_error_
+            total = total + loss_(output, target[:, rows], self.columns)
+            gradient = decoder.backward(output, input_gradient=True)
+            assert gradient is not None
+            below = gradient if below is None else below + gradient
+        assert below is not None
+        model.encoder.backward(below, input_gradient=False)
+        return total
+
+    def _end_epoch(self, loss: Tensor) -> Epoch:
+        mean_loss = loss.cpu()
+        self._freeze_diverged(torch.isfinite(mean_loss).tolist())
+        nothing = torch.zeros_like(mean_loss)
+        return Epoch(mean_loss, self.n_bins, nothing, nothing)
+
+    def _own_state(self) -> dict[str, Any]:
+        return {}  # targets follow from the table and the points
+
+    def _load_own(self, saved: Sequence[SavedReplica]) -> None:
+        self._load_parameters(saved)
+        self.optimizer.attach(self.model.bank, [self.model.bank.values.shape[1]] * len(self.replicas))
+        self._steps.invalidate()
