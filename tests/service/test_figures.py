@@ -151,7 +151,7 @@ def test_several_data_sets_differ_from_their_own_defaults():
     np.testing.assert_allclose(lines, [[-0.01, 0.0], [0.0, 0.01]], atol=1e-12)
     assert [label.get_text() for label in axes.get_xticklabels()] == [r"$\mathbf{2}$", r"$\mathbf{10}$"]
     assert list(significance["default_value"]) == [10, 2]
-    caption = caption_text(points, significance, replicas, study)
+    caption = caption_text(significance, replicas, study)
     assert "(t_init 2 or 10; bold tick)" in caption
     assert "Default point of eol, chosen on validation with the same seeds: masking none" in caption
 
@@ -206,7 +206,7 @@ def test_a_reduced_protocol_is_written_on_the_figure():
     assert reduced in shown
     assert "Departures: label_order alphabetical" in shown
     assert "Default point: masking random, mask_prob 0.2." in shown
-    assert reduced in caption_text(*frames)
+    assert reduced in caption_text(*frames[1:])
 
 
 @pytest.mark.parametrize(
@@ -228,7 +228,7 @@ def test_an_exploratory_metric_is_labelled_on_figure_and_caption():
     frames = tabulate(metrics={"eol": "accuracy"})
     assert figure_notes(frames[3], frames[2]) == ("Exploratory, not the primary metric: Accuracy of eol",)
     assert "Exploratory" in " ".join(text.get_text() for text in sensitivity_figure(*frames).texts)
-    assert "exploratory: not the primary metric" in caption_text(*frames)
+    assert "exploratory: not the primary metric" in caption_text(*frames[1:])
     assert figure_notes(tabulate()[3], tabulate()[2]) == ()
 
 
@@ -253,7 +253,7 @@ def test_mark_key_explains_three_stars_identity_and_divergence():
 
 
 def test_caption_says_what_the_reader_must_know():
-    text = caption_text(*tabulate(scorer=some_diverge), titles={"eol": "Obesity levels"})
+    text = caption_text(*tabulate(scorer=some_diverge)[1:], titles={"eol": "Obesity levels"})
     for part in (
         "Sensitivity of Obesity levels to w_sord, w_mse, w_var, patience, tau.",
         "mean test score over 10 seeds",
@@ -286,7 +286,7 @@ def test_caption_says_what_the_reader_must_know():
     ],
 )  # fmt: skip
 def test_caption_of_special_studies(options, parts):
-    text = caption_text(*tabulate(**options))
+    text = caption_text(*tabulate(**options)[1:])
     for part in parts:
         assert part in text, part
 
