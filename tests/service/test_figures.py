@@ -84,16 +84,20 @@ def test_marks_equal_the_table_exactly(case):
 def test_no_text_leaves_the_page_or_overlaps_another(case):
     points, significance, replicas, study = tabulate(**CASES[case])
     figure = sensitivity_figure(points, significance, replicas, study)
-    figure.canvas.draw()
-    page = figure.bbox
-    drawn = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
-    shown = [t for t in drawn if any(t is label for label in _visible_labels(figure, drawn))]
-    boxes = [(t.get_text(), t.get_window_extent()) for t in shown]
+    page, boxes = figure.bbox, shown_boxes(figure)
     for text, box in boxes:
         assert page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1, text
     for (first, a), (second, b) in itertools.combinations(boxes, 2):
         # Boxes carry the font's line height; a pixel of shared leading is no overlap of ink.
         assert not a.padded(-0.7).overlaps(b.padded(-0.7)), (first, second)
+
+
+def shown_boxes(figure):
+    """Each text that reaches the page, and its box in pixels."""
+    figure.canvas.draw()
+    drawn = [t for t in figure.findobj(Text) if t.get_visible() and t.get_text().strip()]
+    shown = [t for t in drawn if any(t is label for label in _visible_labels(figure, drawn))]
+    return [(t.get_text(), t.get_window_extent()) for t in shown]
 
 
 def _visible_labels(figure, drawn):
