@@ -10,6 +10,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from adaptbin.config import Hyperparameters
 from adaptbin.errors import ConfigError
 from sweeps import ablation, masking, sensitivity
 from sweeps.service import planner
@@ -54,7 +55,7 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert bins.loc["w/o FPT", "triggers_mean"] == 6 * 30 and bins.loc["w/o FPT", "splits_mean"] > 0
     assert bins.loc["full", "triggers_mean"] < 6 * 30 and points.loc["T_max 10", "bins_max"] <= 10
     trained = {
-        tuple(sorted(set(record["identity"]["hyperparameters"].items()) - set(points_of_full())))
+        tuple(sorted(set(record["identity"]["hyperparameters"].items()) - set(Hyperparameters().to_dict().items())))
         for record in results(tmp_path).values()
     }
     assert trained == {
@@ -102,12 +103,6 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     means = {r.info.run_name: r.data.metrics["test_mean"] for r in kinds["point"]}
     assert means["default"] == points.loc["full", "mean"]
     assert means["split_score = variance"] == points.loc["w/o DIGS", "mean"]
-
-
-def points_of_full() -> list[tuple[str, Any]]:
-    from adaptbin.config import Hyperparameters
-
-    return list(Hyperparameters().to_dict().items())
 
 
 @pytest.mark.usefixtures("no_mlflow")
