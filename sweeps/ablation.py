@@ -1,8 +1,9 @@
 """Train adaptive binning with one part taken away or one bound lowered, and test every variant against the full method.
 
-The paper's four (its Table 3): w/o FWA, bins stay as they start; w/o FPT, all features are refined by the clock; w/o
-DIGS, variance alone decides a split; w/o HORD, bin indices are regressed. Further ones: embeddings alone decide a split
-(w/o Gain_var), and lower T_max. Whatever is finished stays finished: the same command continues where it stopped.
+The paper's four (its Table 3): w/o FWA, no feature gets more bins than T_init; w/o FPT, all features are refined by the
+clock; w/o DIGS, variance alone decides a split; w/o HORD, bin indices are regressed. Further ones: embeddings alone
+decide a split (w/o Gain_var), and lower T_max. Whatever is finished stays finished: the same command continues where it
+stopped.
 """
 
 from __future__ import annotations

@@ -85,4 +85,20 @@ def _refinement_text(tables: AblationTables, dataset: str) -> str:
         for row in rows_of(tables.points, dataset).to_dict("records")
         if row["n"] and not row["is_default"]
     ]
-    return f"{dataset}, triggers, splits and bins per replica of the variants: {'; '.join(told) or 'none finished'}."
+    return (
+        f"{dataset}, triggers, splits and bins per replica of the variants: {'; '.join(told) or 'none finished'}."
+        f"{''.join(f' {names} have the same scores in every seed.' for names in _alike(tables, dataset))}"
+    )
+
+
+def _alike(tables: AblationTables, dataset: str) -> list[str]:
+    """``w/o DIGS and w/o Gain_var``: variants that differ from full but not from each other, which looks like a slip.
+
+    It is none: either gain alone can let every split pass that min_bin allows.
+    """
+    names: dict[tuple[float, ...], list[str]] = {}
+    of_dataset = rows_of(tables.replicas, dataset)
+    for variant, rows in of_dataset.sort_values("seed").groupby("variant", sort=False):
+        if rows["test"].notna().all():
+            names.setdefault(tuple(rows["test"]), []).append(str(variant))
+    return [" and ".join(alike) for alike in names.values() if len(alike) > 1 and FULL not in alike]

@@ -103,8 +103,9 @@ def difference_scale(of_dataset: pd.DataFrame) -> float:
 def difference_dots(of_dataset: pd.DataFrame, place: Place) -> Floats:
     """Paired differences of a point to the default, one per seed that both finished, signed so that up is better."""
     metric = get_metric(of_dataset["metric"].iloc[0])
-    differences = signed_differences(*pairs_of(of_dataset, place), metric.sign)
-    return differences[np.isfinite(differences)]
+    point, default = pairs_of(of_dataset, place)
+    finished = ~np.isnan(point) & ~np.isnan(default)  # a pair that lost both has no difference to draw
+    return signed_differences(point[finished], default[finished], metric.sign)
 
 
 def _marks(significance: pd.DataFrame, dataset: str, panel: str, values: tuple[float, ...]) -> tuple[str, ...]:

@@ -138,6 +138,18 @@ def test_one_data_set_is_drawn_in_its_unit_and_several_in_standard_deviations_of
     assert axis_label(tabulate()[0]) == "Test QWK, variant − full of the same seed (right is better)"
 
 
+def test_a_pair_of_which_a_replica_diverged_has_no_dot():
+    def scorer(dataset, variant, seed):
+        lost = {0: ("full",), 1: ("w/o HORD",), 2: ("full", "w/o HORD")}.get(seed, ())
+        return None if variant in lost else lacking(LOSS)(dataset, variant, seed)
+
+    tables, _ = tabulate(scorer=scorer)
+    dots = {drawn.variant: len(drawn.dots) for drawn in drawn_variants(tables)}
+    assert (dots["w/o HORD"], dots["w/o FWA"], dots["full"]) == (7, 8, 0)
+    nothing = drawn_variants(tabulate(scorer=lambda *_: None)[0])
+    assert [len(drawn.numbers(with_dots=True)) for drawn in nothing] == [0] * 8
+
+
 def test_words_on_the_figure():
     def words(case):
         return " ".join(text.get_text() for text in ablation_figure(*tabulate(**CASES[case])).findobj(Text))
@@ -201,6 +213,18 @@ def test_caption_of_special_studies(case, parts):
     text = caption_text(*tabulate(**CASES[case]))
     for part in parts:
         assert part in text, part
+
+
+def test_variants_that_agree_with_each_other_but_not_with_full_are_named():
+    def scorer(dataset, variant, seed):
+        alike = {"w/o Gain_var": "w/o DIGS", "T_max 50": "full"}
+        return lacking(LOSS)(dataset, alike.get(variant, variant), seed)
+
+    text = caption_text(*tabulate(scorer=scorer))
+    assert text.count("in every seed") == 1
+    assert "T_max 50 210, 160, 10.0. w/o DIGS and w/o Gain_var have the same scores in every seed.\n" in text
+    assert "in every seed" not in caption_text(*tabulate())
+    assert "in every seed" not in caption_text(*tabulate(scorer=lambda *_: None))
 
 
 def test_data_sets_may_differ_in_a_change():
