@@ -90,7 +90,10 @@ class AblationStudy(Study):
                 )
         for t_max in self.t_maxs:
             if not (type(t_max) is int and t_max > full.t_init):
-                raise ConfigError(f"t_max must be whole and above t_init, {full.t_init} for {dataset}, got {t_max!r}")
+                raise ConfigError(
+                    f"t_max must be whole and above t_init, {full.t_init} for {dataset}, got {t_max!r}; --t-max says "
+                    "which are tried"
+                )
             if t_max == full.t_max:
                 raise ConfigError(f"t_max must differ from that of full, {full.t_max} for {dataset}, got {t_max}")
 
