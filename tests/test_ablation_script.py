@@ -167,7 +167,8 @@ class TestTheSameService:
     ) -> None:
         assert run(f"{SHORT.replace('breast_cancer', 'breast_cancer,diabetes')} --seeds 2", tmp_path) == 0
         together = tmp_path / "ablation" / "breast_cancer+diabetes"
-        assert f"together: {together}" in capsys.readouterr().out.splitlines()
+        shown = capsys.readouterr().out
+        assert f"together: {together}" in shown.splitlines() and shown.count("refinement, mean per replica") == 2
         assert set(pd.read_csv(together / "significance.csv")["dataset"]) == {"breast_cancer", "diabetes"}
         caption = (together / "caption.txt").read_text()
         for name, metric in (("breast_cancer", "AUC"), ("diabetes", "RMSE")):

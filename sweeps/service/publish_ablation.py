@@ -39,11 +39,13 @@ def publish(
     files.append(write_text(folder / "caption.txt", caption_text(tables, study)))
     told = {**manifest, "notes": list(protocol_notes(study)), "metrics": dict(metrics)}
     files.append(write_manifest(folder / "manifest.json", told))
+    # The tables of several data sets have been shown one by one.
+    shown = tables.datasets if len(study.datasets) == 1 else []
     return Published(
         folder,
         tuple(files),
         summaries={name: _summaries(tables, study, name) for name in study.datasets},
-        shown=tuple(table(tables, name) for name in tables.datasets for table in (summary_table, refinement_table)),
+        shown=tuple(table(tables, name) for name in shown for table in (summary_table, refinement_table)),
     )
 
 
