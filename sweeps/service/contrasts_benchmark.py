@@ -18,7 +18,7 @@ from adaptbin.metrics import get_metric
 from sweeps.service import stats
 from sweeps.service.contrasts import LEVEL, PROBE_NOTE
 from sweeps.service.decision import best_of
-from sweeps.service.methods import METHOD, METHODS, BenchmarkStudy, Method
+from sweeps.service.methods import METHODS, BenchmarkStudy, Method
 from sweeps.service.ranks import missing_cells
 from sweeps.service.tables import rows_of
 
@@ -61,22 +61,22 @@ def pairs_frame(table: pd.DataFrame) -> pd.DataFrame:
         for dataset in table["dataset"].unique():
             of_dataset = rows_of(table, dataset)
             metric = get_metric(of_dataset["metric"].iloc[0])
-            pair = [_stands_for(of_dataset, ARMS[name], metric.sign) for name in (arm, against)]
-            if pair[0] is None or pair[1] is None:
+            one, other = (_stands_for(of_dataset, ARMS[name], metric.sign) for name in (arm, against))
+            if one is None or other is None:
                 continue
             scale = float(of_dataset["target_sd"].mean()) if metric.in_target_units else 1.0
-            means = [np.array([side["mean"] / scale]) for side in pair if side is not None]
+            means = [np.array([side["mean"] / scale]) for side in (one, other)]
             rows.append(
                 {
                     "arm": arm,
                     "against": against,
                     "dataset": dataset,
                     "metric": metric.name,
-                    "arm_method": pair[0]["method"],
-                    "against_method": pair[1]["method"],
-                    "arm_mean": pair[0]["mean"],
-                    "against_mean": pair[1]["mean"],
-                    "difference": float(stats.signed_differences(*means, metric.sign)[0]),
+                    "arm_method": one["method"],
+                    "against_method": other["method"],
+                    "arm_mean": one["mean"],
+                    "against_mean": other["mean"],
+                    "difference": float(stats.signed_differences(means[0], means[1], metric.sign)[0]),
                 }
             )
     return pd.DataFrame(rows, columns=list(PAIR_COLUMNS))
@@ -84,8 +84,8 @@ def pairs_frame(table: pd.DataFrame) -> pd.DataFrame:
 
 def _stands_for(of_dataset: pd.DataFrame, arm: tuple[Method, ...], sign: int) -> dict[str, Any] | None:
     """Name and mean test score of the arm's best method on validation; None while a method of it is missing."""
-    by_method = {tuple(row[name] for name in METHOD): row for row in of_dataset.to_dict("records")}
-    rows = [by_method[method.binning, method.masking, method.objective] for method in arm]
+    by_method = {Method.of_row(row): row for row in of_dataset.to_dict("records")}
+    rows = [by_method[method] for method in arm]
     if any(row["status"] == "missing" for row in rows):
         return None
     known = [position for position, row in enumerate(rows) if row["status"] == "chosen"]
@@ -103,13 +103,13 @@ def contrasts_frame(pairs: pd.DataFrame, table: pd.DataFrame, study: BenchmarkSt
     what keeps a test from being run or from finding anything.
     """
     missing = missing_cells(table)
-    rows = []
+    rows: list[dict[str, Any]] = []
     for arm, against in CONTRASTS:
         of_pair = pairs[(pairs["arm"] == arm) & (pairs["against"] == against)]
         differences = of_pair["difference"].to_numpy(dtype=np.float64)
         known = of_pair[["arm_mean", "against_mean"]].notna().all(axis=1).to_numpy()
         reason = _untested(len(differences), known, missing, study)
-        row = {
+        row: dict[str, Any] = {
             "arm": arm,
             "against": against,
             "test": "none" if reason else "wilcoxon",

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from adaptbin.config import Budget, Hyperparameters, MaskingKind, PretextName, Protocol, SeedsVary
 from sweeps.service.grid import MASKINGS, GridStudy
@@ -47,7 +47,17 @@ class Method:
     @property
     def name(self) -> str:
         """``none/constant/VR``."""
-        return f"{self.binning}/{self.masking}/{self.objective}"
+        return "/".join(self.words)
+
+    @classmethod
+    def of_row(cls, row: Mapping[Any, Any]) -> Self:
+        """The method that a row of a table is of."""
+        return cls(row["binning"], row["masking"], row["objective"])
+
+    @property
+    def words(self) -> tuple[str, str, str]:
+        """What stands in columns :data:`METHOD`."""
+        return self.binning, self.masking, self.objective
 
     @property
     def pretext(self) -> PretextName:
@@ -76,8 +86,6 @@ class BenchmarkStudy(GridStudy):
 
     is_joint: ClassVar[bool] = True
 
-    methods: tuple[Method, ...] = METHODS
-
     @cached_property
     def candidates(self) -> dict[Method, tuple[Hyperparameters, ...]]:
         """Method -> its points, by p_m, then T; without bins T stays at the default, which then decides nothing."""
@@ -89,7 +97,7 @@ class BenchmarkStudy(GridStudy):
                 for mask_prob in self.probabilities_of(method.masking)
                 for t_init in (self.t_inits if method.has_bins else (self.default.t_init,))
             )
-            for method in self.methods
+            for method in METHODS
         }
 
     @cached_property
@@ -105,7 +113,7 @@ class BenchmarkStudy(GridStudy):
     def extent(self) -> dict[str, list[Any]]:
         """Side of the grid -> its values."""
         return {
-            "method": [method.name for method in self.methods],
+            "method": [method.name for method in METHODS],
             "mask_prob": list(self.mask_probs),
             "t_init": list(self.t_inits),
         }
@@ -117,8 +125,7 @@ class BenchmarkStudy(GridStudy):
     def place_of(self, point: Hyperparameters) -> dict[str, Any]:
         """Columns :data:`METHOD`, `mask_prob` and `t_init`."""
         method = self.method_of(point)
-        names = {name: getattr(method, name) for name in METHOD}
-        return {**names, "mask_prob": point.mask_prob, "t_init": point.t_init}
+        return {**dict(zip(METHOD, method.words, strict=True)), "mask_prob": point.mask_prob, "t_init": point.t_init}
 
     def words_of(self, point: Hyperparameters) -> str:
         """``fixed/random/BR, p_m 0.2, T 10``."""
@@ -134,11 +141,12 @@ class BenchmarkStudy(GridStudy):
         return publish(self, records, folder, primary=options.primary, manifest=manifest)
 
 
-def settings_of(method: Method, mask_prob: float, t_init: int) -> list[str]:
+def settings_of(method: Method, mask_prob: float, t_init: int | None) -> list[str]:
     """What was tuned of a method, in words: p_m where it masks, T of fixed bins, T_init of adaptive ones."""
-    masked = [] if method.masking == "none" else [f"p_m {mask_prob:g}"]
-    bins = {"none": [], "fixed": [f"T {t_init:g}"], "adaptive": [f"T_init {t_init:g}"]}
-    return [*masked, *bins[method.binning]]
+    words = [] if method.masking == "none" else [f"p_m {mask_prob:g}"]
+    if method.has_bins:
+        words.append(f"{'T' if method.binning == 'fixed' else 'T_init'} {t_init}")
+    return words
 
 
 def benchmark_study(

@@ -40,7 +40,7 @@ def critical_distance(n_methods: int, n_datasets: int) -> float:
 def missing_cells(table: pd.DataFrame) -> list[str]:
     """``eol none/none/VR`` for every data set and method of the table without a choice for want of results."""
     missing = table[table["status"] == "missing"]
-    return [f"{row['dataset']} {_method(row).name}" for row in missing.to_dict("records")]
+    return [f"{row['dataset']} {Method.of_row(row).name}" for row in missing.to_dict("records")]
 
 
 def ranks_frame(table: pd.DataFrame) -> pd.DataFrame | None:
@@ -54,7 +54,3 @@ def ranks_frame(table: pd.DataFrame) -> pd.DataFrame | None:
     methods = table[list(METHOD)].drop_duplicates()
     ranks = wide.loc[pd.MultiIndex.from_frame(methods), list(table["dataset"].unique())]
     return ranks.assign(average=ranks.mean(axis=1)).reset_index().rename_axis(columns=None)
-
-
-def _method(row: dict[str, object]) -> Method:
-    return Method(*(row[name] for name in METHOD))  # type: ignore[arg-type]

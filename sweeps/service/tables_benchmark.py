@@ -78,7 +78,7 @@ def _table(
 ) -> pd.DataFrame:
     rows = [
         {
-            **{name: getattr(method, name) for name in METHOD},
+            **dict(zip(METHOD, method.words, strict=True)),
             **_choice_of(method, decision.chosen, points, replicas),
             **{name: int(_of_method(points, method)[name].sum()) for name in ("n_diverged", "n_missing")},
             "dataset": points["dataset"].iloc[0],
@@ -123,7 +123,7 @@ def _status(decision: Decision, points: pd.DataFrame, method: Method) -> str:
 
 
 def _of_method(frame: pd.DataFrame, method: Method) -> pd.DataFrame:
-    return frame[np.logical_and.reduce([frame[name] == getattr(method, name) for name in METHOD])]
+    return frame[(frame[list(METHOD)] == list(method.words)).all(axis=1)]
 
 
 def summary_table(table: pd.DataFrame) -> Table:
