@@ -92,7 +92,7 @@ def ranks_text(table: pd.DataFrame) -> str:
     return (
         f"Large dots: average ranks; small dots: ranks on single data sets. Ranks are descriptive. Grey: less than the "
         f"critical distance of the Nemenyi test ({distance:.2f} ranks for {len(METHODS)} methods on {n_datasets} data "
-        f"sets, level {LEVEL:g}) from the best; methods within it cannot be told apart by their ranks."
+        f"sets, level {LEVEL:g}) from the best; methods within it cannot be told apart from it by their ranks."
     )
 
 

@@ -31,7 +31,9 @@ from sweeps.service.stats import Floats
 from sweeps.service.tables_benchmark import BenchmarkTables
 
 _NAMES = (0.06, 0.62, 1.2)
-_LEFT, _AXES_WIDTH, _MARGIN = 1.78, 3.2, 0.08
+_SETTINGS = (0.14, 0.46)
+_SCORE, _COUNT = 1.66, 1.72
+_LEFT, _AXES_WIDTH = 1.78, 3.2
 _LINE, _GROUP_GAP = 0.165, 0.09
 _HEAD, _TITLE, _BELOW_AXES = 0.2, 0.27, 0.36
 
@@ -61,14 +63,16 @@ def benchmark_figure(tables: BenchmarkTables, study: BenchmarkStudy) -> Figure:
     counts = "†n: n replicas of a method's candidates diverged." if (tables.table["n_diverged"] > 0).any() else ""
     texts = [" ".join(filter(None, [key, counts, *undecided_text(tables.table)]))]
     with mpl.rc_context(SETTINGS):
-        frame = _frame(ys, f"{dataset}: linear probes after pretraining", 1.98, [*texts, *_notes(study)])
+        frame = _frame(ys, f"{dataset}: linear probes after pretraining", 2.06, [*texts, *_notes(study)])
         for number, row in enumerate(rows):
             is_first = number == 0 or row["binning"] != rows[number - 1]["binning"]
             _name_line(frame, number, row, with_binning=is_first)
             best = row["rank"] == tables.table["rank"].min()
             _draw_scores(frame, number, row, tables.replicas, is_best=best)
-        for x, name, side in ((0.14, "$p_m$", "left"), (0.5, "$T$", "left"), (1.5, "mean ± sd", "right")):
-            frame.write(-1, _LEFT + _AXES_WIDTH + x, name, ha=side, style="italic")
+        right = _LEFT + _AXES_WIDTH
+        for x, name in zip(_SETTINGS, ("$p_m$", "$T$"), strict=True):
+            frame.write(-1, right + x, name)
+        frame.write(-1, right + _SCORE, "mean ± sd", ha="right", style="italic")
         axes = frame.axes
         axes.set_xlabel(f"Test {axis_metric(metric)}", labelpad=2)
         axes.xaxis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
@@ -145,7 +149,7 @@ def _frame(ys: Sequence[float], title: str, right: float, texts: Sequence[str], 
     frame = _Frame(figure, axes, ys)
     for x, name in zip(_NAMES, METHOD, strict=True):
         frame.write(-1, x, name, style="italic")
-    figure.text(_MARGIN / width, 1 - 0.05 / height, title, size=8, weight="bold", va="top")
+    figure.text(_NAMES[0] / width, 1 - 0.05 / height, title, size=8, weight="bold", va="top")
     draw_footer(figure, footer)
     return frame
 
@@ -161,9 +165,9 @@ def _draw_scores(frame: _Frame, number: int, row: dict[Any, Any], replicas: pd.D
     axes, y, colour, method = frame.axes, frame.ys[number], COLOURS[row["binning"]], Method.of_row(row)
     right = _LEFT + _AXES_WIDTH
     if row["n_diverged"]:
-        frame.write(number, right + 1.56, f"†{row['n_diverged']}", size=5.8, gid=f"diverged-{method.name}")
+        frame.write(number, right + _COUNT, f"†{row['n_diverged']}", size=5.8, gid=f"diverged-{method.name}")
     if row["status"] != "chosen":
-        frame.write(number, right + 1.5, f"– ({row['status']})", ha="right", gid=f"score-{method.name}")
+        frame.write(number, right + _SCORE, f"– ({row['status']})", ha="right", gid=f"score-{method.name}")
         return
     of_method = replicas[(replicas[list(METHOD)] == list(method.words)).all(axis=1)]
     _dots(axes, of_method["test"].to_list(), y, colour, f"seeds-{method.name}")
@@ -172,11 +176,11 @@ def _draw_scores(frame: _Frame, number: int, row: dict[Any, Any], replicas: pd.D
     _large_dot(axes, row["mean"], y, colour, f"mean-{method.name}")
     spread = f" ± {row['sd']:.4f}" if math.isfinite(row["sd"]) else ""
     if method.masking != "none":
-        frame.write(number, right + 0.14, f"{row['mask_prob']:g}", gid=f"mask_prob-{method.name}")
+        frame.write(number, right + _SETTINGS[0], f"{row['mask_prob']:g}", gid=f"mask_prob-{method.name}")
     if method.has_bins:
-        frame.write(number, right + 0.5, f"{row['t_init']}", gid=f"t_init-{method.name}")
+        frame.write(number, right + _SETTINGS[1], f"{row['t_init']}", gid=f"t_init-{method.name}")
     style: dict[str, Any] = {"ha": "right", "weight": "bold" if is_best else "normal", "gid": f"score-{method.name}"}
-    frame.write(number, right + 1.5, f"{row['mean']:.4f}{spread}", **style)
+    frame.write(number, right + _SCORE, f"{row['mean']:.4f}{spread}", **style)
 
 
 def _dots(axes: Axes, values: Sequence[float], y: float, colour: str, name: str) -> None:

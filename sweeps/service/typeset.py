@@ -143,7 +143,7 @@ def latex(table: pd.DataFrame, caption: str) -> str:
     body = "\n".join(lines)
     return (
         f"{comment}\\begin{{table}}[ht]\n\\centering\n\\caption{{{_escaped(caption)}}}\n\\scriptsize\n"
-        f"\\setlength{{\\tabcolsep}}{{2.5pt}}\n\\begin{{tabular}}{{lll{'r' * len(sheet.heads)}}}\n\\toprule\n"
+        f"\\setlength{{\\tabcolsep}}{{1.5pt}}\n\\begin{{tabular}}{{@{{}}lll{'r' * len(sheet.heads)}@{{}}}}\n\\toprule\n"
         f"{names} \\\\\n{below} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
     )
 
