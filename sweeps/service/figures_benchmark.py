@@ -28,7 +28,7 @@ from sweeps.service.methods import METHOD, METHODS, BenchmarkStudy, Method
 from sweeps.service.notes import protocol_notes
 from sweeps.service.ranks import critical_distance, ranks_frame
 from sweeps.service.stats import Floats
-from sweeps.service.tables_benchmark import BenchmarkTables
+from sweeps.service.tables_benchmark import BenchmarkTables, rows_of_method
 
 _NAMES = (0.06, 0.62, 1.2)
 _SETTINGS = (0.14, 0.46)
@@ -169,8 +169,7 @@ def _draw_scores(frame: _Frame, number: int, row: dict[Any, Any], replicas: pd.D
     if row["status"] != "chosen":
         frame.write(number, right + _SCORE, f"– ({row['status']})", ha="right", gid=f"score-{method.name}")
         return
-    of_method = replicas[(replicas[list(METHOD)] == list(method.words)).all(axis=1)]
-    _dots(axes, of_method["test"].to_list(), y, colour, f"seeds-{method.name}")
+    _dots(axes, rows_of_method(replicas, method)["test"].to_list(), y, colour, f"seeds-{method.name}")
     if math.isfinite(row["sd"]):
         axes.hlines(y, row["mean"] - row["sd"], row["mean"] + row["sd"], color=colour, lw=1.1, zorder=3)
     _large_dot(axes, row["mean"], y, colour, f"mean-{method.name}")

@@ -15,7 +15,6 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
-from adaptbin.config import Hyperparameters
 from adaptbin.metrics import get_metric
 from sweeps.service.decision import Decision, decide
 from sweeps.service.methods import METHOD, BenchmarkStudy, Method
@@ -63,7 +62,7 @@ def benchmark_tables(records: Iterable[Mapping[str, Any]], study: BenchmarkStudy
     points = points_frame(replicas, study, metric)
     decisions = {}
     for method, candidates in study.candidates.items():
-        decisions[method] = decide(_of_method(points, method), replicas, study, candidates)
+        decisions[method] = decide(rows_of_method(points, method), replicas, study, candidates)
     mark_chosen(replicas, points, study, [decision.chosen for decision in decisions.values()])
     hide_test(replicas, points)
     table = _table(points, replicas, decisions, metric)
@@ -76,35 +75,37 @@ def benchmark_tables(records: Iterable[Mapping[str, Any]], study: BenchmarkStudy
 def _table(
     points: pd.DataFrame, replicas: pd.DataFrame, decisions: Mapping[Method, Decision], metric: str
 ) -> pd.DataFrame:
-    rows = [
-        {
-            **dict(zip(METHOD, method.words, strict=True)),
-            **_choice_of(method, decision.chosen, points, replicas),
-            **{name: int(_of_method(points, method)[name].sum()) for name in ("n_diverged", "n_missing")},
-            "dataset": points["dataset"].iloc[0],
-            "metric": metric,
-            "n_candidates": decision.n_points,
-            "target_sd": float(replicas["target_sd"].mean()),
-            "status": _status(decision, points, method),
-            "reason": decision.reason,
-        }
-        for method, decision in decisions.items()
-    ]
+    rows = []
+    for method, decision in decisions.items():
+        of_method = rows_of_method(points, method)
+        rows.append(
+            {
+                **dict(zip(METHOD, method.words, strict=True)),
+                **_choice_of(of_method, replicas, decision),
+                **{name: int(of_method[name].sum()) for name in ("n_diverged", "n_missing")},
+                "dataset": points["dataset"].iloc[0],
+                "metric": metric,
+                "n_candidates": decision.n_points,
+                "target_sd": float(replicas["target_sd"].mean()),
+                "reason": decision.reason,
+            }
+        )
     table = pd.DataFrame(rows, columns=list(COLUMNS))
     if (table["status"] != "missing").all():
         table["rank"] = rank_scores(table["mean"].to_numpy(dtype=np.float64), get_metric(metric).sign)
     return table.astype({"rank": np.float64})
 
 
-def _choice_of(
-    method: Method, chosen: Hyperparameters | None, points: pd.DataFrame, replicas: pd.DataFrame
-) -> dict[str, Any]:
-    if chosen is None:
+def _choice_of(of_method: pd.DataFrame, replicas: pd.DataFrame, decision: Decision) -> dict[str, Any]:
+    """What the table says of the choice among the candidates of a method, or that there is none."""
+    if decision.chosen is None:
         names = ("mask_prob", "mean", "sd", "val_mean", "val_sd", "bootstrap_se")
-        return {**dict.fromkeys(names, math.nan), "n": 0, "t_init": None}
-    (point,) = (row for row in _of_method(points, method).to_dict("records") if row["chosen"])
-    of_method = _of_method(replicas, method)
+        status = "missing" if of_method["n_missing"].any() else "diverged"
+        return {**dict.fromkeys(names, math.nan), "n": 0, "t_init": None, "status": status}
+    (point,) = of_method[of_method["chosen"]].to_dict("records")
+    chosen = rows_of_method(replicas[replicas["chosen"]], Method.of_row(point))
     return {
+        "status": "chosen",
         "mask_prob": point["mask_prob"],
         "t_init": point["t_init"],
         "n": point["n"],
@@ -112,18 +113,13 @@ def _choice_of(
         "sd": point["test_sd"],
         "val_mean": point["val_mean"],
         "val_sd": point["val_sd"],
-        "bootstrap_se": float(of_method.loc[of_method["chosen"], "bootstrap_se"].mean()),
+        "bootstrap_se": float(chosen["bootstrap_se"].mean()),
     }
 
 
-def _status(decision: Decision, points: pd.DataFrame, method: Method) -> str:
-    if decision.chosen is not None:
-        return "chosen"
-    return "missing" if _of_method(points, method)["n_missing"].any() else "diverged"
-
-
-def _of_method(frame: pd.DataFrame, method: Method) -> pd.DataFrame:
-    return frame[(frame[list(METHOD)] == list(method.words)).all(axis=1)]
+def rows_of_method(frame: pd.DataFrame, method: Method) -> pd.DataFrame:
+    """Rows of a table that are of a method."""
+    return frame[np.logical_and.reduce([frame[n] == word for n, word in zip(METHOD, method.words, strict=True)])]
 
 
 def summary_table(table: pd.DataFrame) -> Table:

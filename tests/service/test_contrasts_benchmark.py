@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,19 +13,35 @@ from sweeps.service.contrasts_benchmark import ARMS, COLUMNS, CONTRASTS, contras
 from sweeps.service.methods import Method, benchmark_study
 from sweeps.service.stats import holm
 from sweeps.service.tables_benchmark import benchmark_tables
-from tests.service.synthetic import METRIC_OF, FakeCard, as_printed, make_benchmark_records, metrics_of
+from tests.service.synthetic import METRIC_OF, FakeCard, as_printed, make_benchmark_records
 
 
-def compared(datasets=tuple(METRIC_OF), scorer=as_printed, drop=0, target_sd=1.0, **options):
-    """Pairs, comparisons, and the table they come from."""
-    study = benchmark_study([FakeCard(name) for name in datasets], seeds=(0, 1), **options)
+@cache
+def tabulate(dataset, scorer=as_printed, drop=0, seeds_vary="pretrain"):
+    """Table of methods of one data set, without its last ``drop`` records; computed once."""
+    study = benchmark_study([FakeCard(dataset)], seeds=(0, 1), seeds_vary=seeds_vary)
     records = make_benchmark_records(study, scorer)
-    records = records[: len(records) - drop]
-    metrics = metrics_of(study)
-    tables = [benchmark_tables(records, study.only(name), metrics[name]).table for name in datasets]
+    return benchmark_tables(records[: len(records) - drop], study, METRIC_OF[dataset]).table
+
+
+def compared(datasets=tuple(METRIC_OF), target_sd=1.0, drop=0, seeds_vary="pretrain", scorers=None):
+    """Pairs, comparisons, and the table they come from; ``drop`` records of the last data set are not there."""
+    tables = [
+        tabulate(name, (scorers or {}).get(name, as_printed), drop if name == datasets[-1] else 0, seeds_vary)
+        for name in datasets
+    ]
     table = pd.concat(tables, ignore_index=True).assign(target_sd=target_sd)
     pairs = pairs_frame(table)
+    study = benchmark_study([FakeCard(name) for name in datasets], seeds=(0, 1), seeds_vary=seeds_vary)
     return pairs, contrasts_frame(pairs, table, study), table
+
+
+def equal(dataset, method, point, seed):
+    return 0.9, 0.8
+
+
+def without_bin_recon(dataset, method, point, seed):
+    return None if method.objective == "BR" and seed == 0 else as_printed(dataset, method, point, seed)
 
 
 def test_few_comparisons_are_named_beforehand():
@@ -52,7 +70,7 @@ def test_validation_says_which_method_stands_for_an_arm():
             assert pair[f"{side}_mean"] == best["mean"]
         sign = -1 if pair["metric"] == "rmse" else 1
         assert pair["difference"] == pytest.approx(sign * (pair["arm_mean"] - pair["against_mean"]))
-    tied, _, _ = compared(("eol",), scorer=lambda *_: (0.9, 0.8))
+    tied, _, _ = compared(("eol",), scorers={"eol": equal})
     assert list(tied["arm_method"].unique()) == ["adaptive/none/Ours", "adaptive/constant/Ours"]
 
 
@@ -83,7 +101,10 @@ def test_the_test_is_scipys_exact_one_with_holm_over_the_comparisons():
     [
         ({"datasets": ("eol", "hfc", "ctg", "pt")}, "no test: needs at least 6 data sets, got 4"),
         ({"drop": 1}, "no test: 1 cells are missing"),
-        ({"seeds_vary": "probe"}, "no test: only the probes vary, and one pretraining says nothing about another"),
+        (
+            {"datasets": ("eol",), "seeds_vary": "probe"},
+            "no test: only the probes vary, and one pretraining says nothing about another",
+        ),
     ],
 )
 def test_why_nothing_is_tested(case, note):
@@ -102,11 +123,7 @@ def test_six_data_sets_are_tested_but_cannot_be_significant():
 
 
 def test_an_arm_that_diverged_takes_the_worst_rank():
-    def lost(dataset, method, point, seed):
-        gone = dataset == "eol" and method.objective == "BR" and seed == 0
-        return None if gone else as_printed(dataset, method, point, seed)
-
-    pairs, contrasts, _ = compared(scorer=lost)
+    pairs, contrasts, _ = compared(scorers={"eol": without_bin_recon})
     (pair,) = pairs[(pairs["against"] == "BR") & (pairs["dataset"] == "eol")].to_dict("records")
     assert pair["difference"] == np.inf and pair["against_method"] == "" and np.isnan(pair["against_mean"])
     row = contrasts.iloc[0]
@@ -115,7 +132,7 @@ def test_an_arm_that_diverged_takes_the_worst_rank():
 
 
 def test_equal_arms_are_identical():
-    _, contrasts, _ = compared(scorer=lambda *_: (0.9, 0.8))
+    _, contrasts, _ = compared(tuple(METRIC_OF)[:6], scorers=dict.fromkeys(METRIC_OF, equal))
     assert (
         set(contrasts["p"]) == {1.0} and set(contrasts["verdict"]) == {"identical"} and set(contrasts["mark"]) == {"≡"}
     )
