@@ -122,7 +122,7 @@ def contrasts_frame(pairs: pd.DataFrame, table: pd.DataFrame, study: BenchmarkSt
             "family": len(CONTRASTS),
             **_tested(differences, bool(reason)),
         }
-        row["p_floor_holm"] = min(1.0, row["p_floor"] * len(CONTRASTS))
+        row["p_floor_holm"] = float(np.minimum(1.0, row["p_floor"] * len(CONTRASTS)))
         powerless = f"nothing can be significant: least adjusted p is {row['p_floor_holm']:.3g}"
         rows.append(row | {"note": reason or (powerless if row["p_floor_holm"] > LEVEL else "")})
     adjusted = stats.holm(np.array([row["p"] for row in rows]))
@@ -137,7 +137,7 @@ def _untested(n: int, known: Any, missing: list[str], study: BenchmarkStudy) -> 
     if study.seeds_vary == "probe":
         return PROBE_NOTE
     if missing:
-        return f"no test: {len(missing)} cells are missing"
+        return f"no test: {len(missing)} cells have no result"
     if n < LEAST_DATASETS:
         return f"no test: needs at least {LEAST_DATASETS} data sets, got {n}"
     return "" if known.any() else "no test: an arm diverged on every data set"

@@ -26,7 +26,7 @@ from sweeps.service.figures_style import SETTINGS, draw_footer
 from sweeps.service.layout import FOOTER_LINE, wrap_footer
 from sweeps.service.methods import METHOD, METHODS, BenchmarkStudy, Method
 from sweeps.service.notes import protocol_notes
-from sweeps.service.ranks import critical_distance, ranks_frame
+from sweeps.service.ranks import critical_distance, missing_cells, ranks_frame
 from sweeps.service.stats import Floats
 from sweeps.service.tables_benchmark import BenchmarkTables, rows_of_method
 
@@ -90,7 +90,7 @@ def rank_figure(table: pd.DataFrame, study: BenchmarkStudy) -> Figure:
     """
     ranks = ranks_frame(table)
     if ranks is None:
-        raise DataError(f"a rank diagram needs every cell of the table, got none: {ranks_text(table)}")
+        raise DataError(f"a rank diagram needs a result in every cell, got none in {', '.join(missing_cells(table))}")
     rows = ranks.sort_values("average", kind="stable").to_dict("records")
     datasets = list(table["dataset"].unique())
     ys = [_LINE * (number + 0.5) for number in range(len(rows))]

@@ -24,7 +24,7 @@ MISSING, DIVERGED = "–", "†"
 """What stands in a cell without a score."""
 
 LATEX_WRAPPER = r"""\documentclass{article}
-\usepackage[margin=1in]{geometry}
+\usepackage[margin=0.9in]{geometry}
 \usepackage{booktabs}
 \begin{document}
 \input{table.tex}
@@ -131,21 +131,30 @@ def latex(table: pd.DataFrame, caption: str) -> str:
     ``caption``: plain text.
     """
     sheet = sheet_of(table)
-    comment = "".join(f"% {line}\n" for line in ["To compile it alone:", *LATEX_WRAPPER.splitlines()])
-    names = " & ".join(["Binning", "Masking", "Objective", *(_escaped(name) for name, _ in sheet.heads)])
-    below = " & ".join(["", "", "", *(_escaped(text) for _, text in sheet.heads)])
-    lines = []
+    numbers = "r" * len(sheet.heads)
+    lines = [
+        *(f"% {line}" for line in ["To compile it alone:", *LATEX_WRAPPER.splitlines()]),
+        r"\begin{table}[ht]",
+        r"\centering",
+        f"\\caption{{{_escaped(caption)}}}",
+        r"\vspace{4pt}",
+        r"\scriptsize",
+        r"\setlength{\tabcolsep}{1.5pt}",
+        rf"\begin{{tabular}}{{@{{}}l@{{\hspace{{5pt}}}}l@{{\hspace{{5pt}}}}l{numbers}@{{}}}}",
+        r"\toprule",
+        _latex_row(["Binning", "Masking", "Objective", *(_escaped(name) for name, _ in sheet.heads)]),
+        _latex_row(["", "", "", *(_escaped(text) for _, text in sheet.heads)]),
+        r"\midrule",
+    ]
     for number, (method, cells) in enumerate(zip(sheet.methods, sheet.cells, strict=True)):
         if number and method.binning != sheet.methods[number - 1].binning:
             lines.append(r"\midrule")
-        words = [*method.words, *(_latex_cell(cell) for cell in cells)]
-        lines.append(f"{' & '.join(words)} \\\\")
-    body = "\n".join(lines)
-    return (
-        f"{comment}\\begin{{table}}[ht]\n\\centering\n\\caption{{{_escaped(caption)}}}\n\\scriptsize\n"
-        f"\\setlength{{\\tabcolsep}}{{1.5pt}}\n\\begin{{tabular}}{{@{{}}lll{'r' * len(sheet.heads)}@{{}}}}\n\\toprule\n"
-        f"{names} \\\\\n{below} \\\\\n\\midrule\n{body}\n\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
-    )
+        lines.append(_latex_row([*method.words, *(_latex_cell(cell) for cell in cells)]))
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{table}"]) + "\n"
+
+
+def _latex_row(cells: Sequence[str]) -> str:
+    return f"{' & '.join(cells)} \\\\"
 
 
 def _latex_cell(cell: Cell) -> str:
