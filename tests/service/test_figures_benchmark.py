@@ -151,16 +151,13 @@ def test_the_rank_diagram_shows_the_ranks(n):
     start, end = bar.get_xdata()
     distance = critical_distance(13, n)
     assert start == ranks["average"].min() and end == min(start + distance, 13.5)
-    assert f"Nemenyi critical distance {distance:.2f} (descriptive)" in {
-        text.get_text() for text in figure.axes[0].texts
-    }
+    words = {text.get_text() for text in figure.axes[0].texts}
+    assert f"Nemenyi critical distance {distance:.2f} (descriptive)" in words
 
 
 def test_no_rank_diagram_while_a_cell_is_missing():
     table, study = joint(("eol", "pt"), drop=1)
-    with pytest.raises(
-        DataError, match="needs every cell of the table, got none: No average ranks.* pt adaptive/random"
-    ):
+    with pytest.raises(DataError, match="needs a result in every cell, got none in pt adaptive/random/Ours"):
         rank_figure(table, study)
 
 
@@ -237,8 +234,8 @@ def test_missing_cells_are_named_and_nothing_is_tested():
     missing = table[table["status"] == "missing"]
     assert len(missing) == 4
     assert (
-        "No average ranks, and no rank diagram: 4 of 26 cells have no result (pt fixed/random/BR, pt adaptive/none/Ours, "
-        "pt adaptive/constant/Ours, pt adaptive/random/Ours)."
+        "No average ranks, and no rank diagram: 4 of 26 cells have no result (pt fixed/random/BR, "
+        "pt adaptive/none/Ours, pt adaptive/constant/Ours, pt adaptive/random/Ours)."
     ) in text
     assert "not tested: 4 cells have no result): Ours against BR: " in text and "critical distance" not in text
     many, _ = joint(("eol", "pt"), drop=47 * 2)
