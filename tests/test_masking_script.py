@@ -150,7 +150,9 @@ class TestTheSameService:
         assert run(f"{SHORT} --seeds 2", tmp_path) == 0
         assert (folder_of(tmp_path) / "choice.json").is_file()
         assert run(f"{SHORT} --seeds 3", tmp_path, InProcessRunner(train)) == 1
-        assert "Nothing is chosen: points lack seeds: 14 of 14" in " ".join(capsys.readouterr().out.split())
+        assert "Nothing is chosen: 14 of 14 points lack results, such as none, T_init 2 (seed 2);" in " ".join(
+            capsys.readouterr().out.split()
+        )
         # The choice of two seeds does not fit the tables of three.
         assert not (folder_of(tmp_path) / "choice.json").exists()
         assert pd.read_csv(folder_of(tmp_path) / "points.csv")[TEST_COLUMNS].isna().all(axis=None)

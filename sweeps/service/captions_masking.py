@@ -63,7 +63,7 @@ def caption_text(tables: MaskingTables, study: MaskingStudy, *, show_test: bool 
 
 def mark_key(tables: MaskingTables) -> str:
     """What the counts in the cells mean, after a space; nothing where there are none."""
-    marks = {"†n: n diverged seeds": "n_diverged", "n/m: n of m seeds have a result": "n_missing"}
+    marks = {"†n: n diverged seeds, so not to be chosen": "n_diverged", "n/m: n of m seeds have a result": "n_missing"}
     told = [text for text, column in marks.items() if (tables.points[column] > 0).any()]
     return f" {'; '.join(told)}." if told else ""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -81,9 +81,9 @@ class Choice:
             ("data set", self.dataset, card.key),
             ("table fingerprint", self.fingerprint, card.fingerprint),
             ("method version", self.method_version, METHOD_VERSION),
-            ("architecture", self.architecture.to_dict(), card.architecture.to_dict()),
-            ("protocol", self.protocol.to_dict(), protocol.to_dict()),
-            ("budget", self.budget.to_dict(), budget.to_dict()),
+            ("architecture", self.architecture, card.architecture),
+            ("protocol", self.protocol, protocol),
+            ("budget", self.budget, budget),
             ("seeds-vary", self.seeds_vary, seeds_vary),
             ("metric", self.metric, metric),
             ("direction", _direction(self.higher_is_better), _direction(get_metric(metric).higher_is_better)),
@@ -134,7 +134,7 @@ def _from_dict(parts: Mapping[str, Any], path: Path) -> Choice:
     choice = Choice(**{**parts, **settings, "seeds": tuple(parts["seeds"]), "path": path})
     usual = choice.apply_to(Hyperparameters())
     if choice.hyperparameters != usual:
-        rule, got = _difference(usual.to_dict(), choice.hyperparameters.to_dict())
+        rule, got = _difference(usual, choice.hyperparameters)
         raise ValueError(f"all but {', '.join(CHOSEN_FIELDS)} must be at the default, {rule}, got {got}")
     if not choice.seeds or not all(type(seed) is int for seed in choice.seeds):
         raise ValueError(f"seeds must be whole numbers, at least one, got {list(choice.seeds)}")
@@ -183,10 +183,8 @@ def _direction(higher_is_better: bool) -> str:
 
 def _difference(wanted: Any, got: Any) -> tuple[str, str]:
     """Both sides in words; of settings only what differs."""
-    if not isinstance(wanted, dict):
+    if not is_dataclass(wanted):
         return str(wanted), str(got)
-    names = [name for name in wanted if wanted[name] != got[name]]
-    return (
-        ", ".join(f"{name} {wanted[name]}" for name in names),
-        ", ".join(f"{name} {got[name]}" for name in names),
-    )
+    names = [f.name for f in fields(wanted) if getattr(wanted, f.name) != getattr(got, f.name)]
+    told, other = (", ".join(f"{name} {getattr(side, name)}" for name in names) for side in (wanted, got))
+    return told, other

@@ -1,4 +1,4 @@
-"""Which point of a grid is chosen on validation, and how close the next best one came.
+"""Which of some points of a grid is chosen on validation, and how close the next best one came.
 
 The best mean validation score over all seeds wins.  The rule is fixed before the run:
 
@@ -68,7 +68,7 @@ def decide(
     if (points["n_missing"] > 0).any():
         return Decision(
             chosen=None,
-            reason=f"points lack seeds: {_what_is_missing(replicas, study, candidates)}",
+            reason=_what_is_missing(replicas, study, candidates),
             n_points=len(points),
             n_diverged=n_diverged,
         )
@@ -119,7 +119,7 @@ def _compare(
 
 
 def _what_is_missing(replicas: pd.DataFrame, study: GridStudy, candidates: Sequence[Hyperparameters]) -> str:
-    """``3 of 14, as none, T_init 2 (seeds 1, 2); ...``."""
+    """``2 of 14 points lack results: none, T_init 2 (seeds 1, 2); ...``."""
     there = set(replicas["id"])
     lacking = []
     for point in candidates:
@@ -127,4 +127,5 @@ def _what_is_missing(replicas: pd.DataFrame, study: GridStudy, candidates: Seque
         if seeds := [seed for seed in study.seeds if ids[seed] not in there]:
             lacking.append(f"{study.words_of(point)} ({named_seeds(seeds)})")
     named = "; ".join(lacking[:_NAMED_POINTS])
-    return f"{len(lacking)} of {len(candidates)}, {'as ' if len(lacking) > _NAMED_POINTS else ''}{named}"
+    such_as = ", such as" if len(lacking) > _NAMED_POINTS else ":"
+    return f"{len(lacking)} of {len(candidates)} points lack results{such_as} {named}"

@@ -136,7 +136,7 @@ class _Frame:
 def _frame(ys: Sequence[float], title: str, right: float, texts: Sequence[str], above: float = 0.0) -> _Frame:
     """Empty axes with a line at each of ``ys``, room of ``right`` inches beside them and ``above`` the headings."""
     lines, width = ys[-1] + _LINE / 2, _LEFT + _AXES_WIDTH + right
-    footer = wrap_footer(texts, width)
+    footer = wrap_footer(texts, width - 0.2)
     bottom = FOOTER_LINE * len(footer) + 0.08 + _BELOW_AXES
     height = bottom + lines + _HEAD + above + _TITLE
     figure = Figure(figsize=(width, height))

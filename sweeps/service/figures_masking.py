@@ -51,7 +51,7 @@ def masking_figure(tables: MaskingTables, study: MaskingStudy, *, show_test: boo
     across = sum(widths) + _GAP * (len(widths) - 1)
     width, heights = _LEFT + across + _BAR_GAP + _BAR + _RIGHT, _CELL_HEIGHT * len(study.t_inits)
     key = f"{choice_text(tables, study)}{mark_key(tables)}"
-    footer = wrap_footer([key, *(f"{note}." for note in protocol_notes(study))], width)
+    footer = wrap_footer([key, *(f"{note}." for note in protocol_notes(study))], width - 0.2)
     bottom = FOOTER_LINE * len(footer) + 0.08 + _BELOW_AXES
     height = bottom + heights + _ABOVE
     scale = _scale(points, metric)

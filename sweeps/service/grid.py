@@ -1,7 +1,7 @@
 """The masking study: what replaces masked inputs, how often, and how many bins a feature starts with.
 
-Every kind of masking is crossed with the probabilities p_m, and with T_init; "none" has p_m 0 (paper: Sec. 3, Table 1,
-of which this is the part on adaptive bins).  Validation chooses one point per data set.
+Every kind of masking is crossed with the probabilities p_m, and with T_init; "none" has p_m 0 (paper: Table 1, of
+which this is the part on adaptive bins).  Validation chooses one point per data set.
 """
 
 from __future__ import annotations

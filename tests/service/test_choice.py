@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adaptbin.config import Budget, Hyperparameters, Protocol
+from adaptbin.config import METHOD_VERSION, Budget, Hyperparameters, Protocol
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
 from sweeps import sensitivity
@@ -78,7 +78,7 @@ def test_a_file_or_an_output_folder_may_be_named(tmp_path: Path) -> None:
     [
         ({}, "--dataset hfc", "made for the data set of the study that takes it over, hfc, got eol in"),
         ({"fingerprint": "0" * 64}, "", f"table fingerprint .*, {get_card('eol').fingerprint}, got {'0' * 64} in"),
-        ({"method_version": 1}, "", "made for the method version .*, 2, got 1 in"),
+        ({"method_version": 1}, "", f"made for the method version .*, {METHOD_VERSION}, got 1 in"),
         ({"architecture": replace(get_card("eol").architecture, width=8)}, "", "the architecture .*, width 128, got w"),
         (
             {"protocol": Protocol.named("released")},

@@ -80,10 +80,10 @@ def test_a_point_with_a_diverged_seed_cannot_be_chosen():
 def test_nothing_is_chosen_while_seeds_are_missing():
     decision = decided(drop=[(OTHER, 1)])
     assert decision.chosen is None and decision.runner_up is None
-    assert decision.reason == "points lack seeds: 1 of 14, random, p_m 0.1, T_init 2 (seed 1)"
+    assert decision.reason == "1 of 14 points lack results: random, p_m 0.1, T_init 2 (seed 1)"
     every = [(point, seed) for point in masking_study([FakeCard("eol")]).points for seed in (1, 2, 3)]
     assert decided(drop=every).reason == (
-        "points lack seeds: 14 of 14, as none, T_init 2 (seeds 1 to 3); none, T_init 10 (seeds 1 to 3); "
+        "14 of 14 points lack results, such as none, T_init 2 (seeds 1 to 3); none, T_init 10 (seeds 1 to 3); "
         "constant, p_m 0.1, T_init 2 (seeds 1 to 3)"
     )
 

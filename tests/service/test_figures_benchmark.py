@@ -196,7 +196,7 @@ def test_the_caption_says_what_chose_and_what_is_descriptive():
     [
         ("usual", ["No replica diverged."]),
         ("an error", ["test RMSE (lower is better)"]),
-        ("missing", ["Nothing is chosen for adaptive/random/Ours: points lack seeds: 1 of 6"]),
+        ("missing", ["Nothing is chosen for adaptive/random/Ours: 1 of 6 points lack results"]),
         ("all diverged", ["of 13 methods", "and 8 more.", "(188 in all)"]),
         ("one seed", ["over 1 seed (", "Reduced protocol: 1 seed"]),
         ("probe", ["Seeds vary the probes only."]),

@@ -157,7 +157,9 @@ def test_words_on_the_figure():
     one = " ".join(text.get_text() for text in drawn("one seed")[0].texts)
     assert "Reduced protocol: 1 seed (full: 10), 60 pretraining epochs (full: 1000)." in one and "(1 seed)" in one
     missing = " ".join(text.get_text() for text in drawn("missing")[0].texts)
-    assert "Nothing is chosen: points lack seeds: 2 of 14" in missing and "n/m: n of m seeds have a result" in missing
+    assert (
+        "Nothing is chosen: 2 of 14 points lack results: " in missing and "n/m: n of m seeds have a result" in missing
+    )
 
 
 def test_files_are_the_same_every_time_with_text_as_text(tmp_path):
@@ -180,7 +182,7 @@ def test_the_caption_says_what_the_choice_rests_on():
         "masking none, constant, random; p_m 0.1, 0.2, 0.3; T_init 2, 10; everything else at the default",
         "over 10 seeds (each the mean of 5 linear probes",
         "All cell values are validation scores (n_val = 338)",
-        "†n: n diverged seeds.",
+        "†n: n diverged seeds, so not to be chosen.",
         "best mean validation score over all seeds; a point with a diverged seed cannot be chosen, and ties go to",
         f"Chosen: random, p_m 0.2, T_init 10; validation {row['val_mean']:.4f} ± {row['val_sd']:.4f}, "
         f"test {row['test_mean']:.4f} ± {row['test_sd']:.4f} (mean ± sd over 10 seeds)",
@@ -200,7 +202,7 @@ def test_the_caption_says_what_the_choice_rests_on():
     ("case", "parts"),
     [
         ("test shown", ["with test scores in brackets below", "shown because they were asked for; they took no part"]),
-        ("missing", ["Nothing is chosen: points lack seeds: 2 of 14", "n/m: n of m seeds have a result."]),
+        ("missing", ["Nothing is chosen: 2 of 14 points lack results: ", "n/m: n of m seeds have a result."]),
         ("all diverged", ["Nothing is chosen: every point has a diverged seed.", "140 of 140 replicas diverged."]),
         ("no spread", ["Chosen: none, T_init 2;", "with the same mean on validation, paired by seed"]),
         ("one seed", ["over 1 seed", "(1 seed)", "Reduced protocol: 1 seed"]),

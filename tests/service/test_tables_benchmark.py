@@ -103,7 +103,7 @@ def test_a_method_that_diverged_has_the_worst_rank_and_one_that_is_missing_leave
     tables, _, _ = tabulate(drop=1)
     row = tables.table.iloc[-1]
     assert (row["status"], row["n"], row["n_missing"]) == ("missing", 0, 1)
-    assert row["reason"] == "points lack seeds: 1 of 6, adaptive/random/Ours, p_m 0.3, T_init 10 (seed 3)"
+    assert row["reason"] == "1 of 6 points lack results: adaptive/random/Ours, p_m 0.3, T_init 10 (seed 3)"
     assert tables.table["rank"].isna().all() and (tables.table["status"] == "chosen").sum() == 12
     assert tables.table.loc[:11, "mean"].notna().all()
 
