@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sweeps import ablation, masking, sensitivity
+from sweeps import ablation, benchmark, masking, sensitivity
 from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
@@ -70,9 +70,12 @@ SCRIPTS = {
     "sweeps/sensitivity.py": (sensitivity, 42),
     "sweeps/masking.py": (masking, 28),
     "sweeps/ablation.py": (ablation, 16),
+    "sweeps/benchmark.py": (benchmark, 94),
 }
 """Script -> its module, and the replicas that it trains on one data set with two seeds."""
-FILES = ("figure.png", "figure.pdf", "figure.svg", "caption.txt", "replicas.csv", "points.csv", "manifest.json")
+FILES = ("figure.png", "figure.pdf", "figure.svg", "caption.txt", "replicas.csv", "manifest.json")
+POINTS = {"benchmark": "candidates.csv"}
+"""Study -> its table of points, where that has another name than ``points.csv``."""
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/")])
@@ -88,8 +91,9 @@ def test_sweep_command(
         assert masking.main(["--dataset", "eol", *common], runner=InProcessRunner()) == 0
     before = len(list((tmp_path / "mlruns" / "results" / "eol").glob("*.json")))
     assert script.main([*words[2:], *common], runner=InProcessRunner()) == 0
-    for name in FILES:
-        assert (tmp_path / "mlruns" / Path(words[1]).stem / "eol" / name).stat().st_size > 0, name
+    study = Path(words[1]).stem
+    for name in (*FILES, POINTS.get(study, "points.csv")):
+        assert (tmp_path / "mlruns" / study / "eol" / name).stat().st_size > 0, name
     after = len(list((tmp_path / "mlruns" / "results" / "eol").glob("*.json")))
     # The chosen point is the default of the other study, and was trained before.
     assert after - before == (replicas - 2 if before else replicas)

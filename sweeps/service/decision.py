@@ -1,4 +1,4 @@
-"""Which point of a grid is chosen on validation, and how close the next best one came.
+"""Which of some points of a grid is chosen on validation, and how close the next best one came.
 
 The best mean validation score over all seeds wins.  The rule is fixed before the run:
 
@@ -10,6 +10,7 @@ The best mean validation score over all seeds wins.  The rule is fixed before th
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +18,7 @@ import pandas as pd
 
 from adaptbin.config import Hyperparameters
 from adaptbin.metrics import get_metric
-from sweeps.service.grid import MaskingStudy, point_words
+from sweeps.service.grid import GridStudy
 from sweeps.service.notes import named_seeds
 from sweeps.service.stats import Floats, mean_interval, signed_differences
 from sweeps.service.tables import variance_ratio
@@ -56,8 +57,10 @@ class Decision:
     """Points with the best mean; the first of them is the choice."""
 
 
-def decide(points: pd.DataFrame, replicas: pd.DataFrame, study: MaskingStudy) -> Decision:
-    """Choose among the ``points`` of one data set, a row each in the order of ``study.points``.
+def decide(
+    points: pd.DataFrame, replicas: pd.DataFrame, study: GridStudy, candidates: Sequence[Hyperparameters]
+) -> Decision:
+    """Choose among ``candidates`` for one data set; ``points`` has a row for each, in the same order.
 
     ``replicas`` are the rows that ``points`` summarise; only validation scores are read.
     """
@@ -65,7 +68,7 @@ def decide(points: pd.DataFrame, replicas: pd.DataFrame, study: MaskingStudy) ->
     if (points["n_missing"] > 0).any():
         return Decision(
             chosen=None,
-            reason=_what_is_missing(replicas, study),
+            reason=_what_is_missing(replicas, study, candidates),
             n_points=len(points),
             n_diverged=n_diverged,
         )
@@ -76,13 +79,13 @@ def decide(points: pd.DataFrame, replicas: pd.DataFrame, study: MaskingStudy) ->
         )
     sign = get_metric(points["metric"].iloc[0]).sign
     gains = sign * points["val_mean"].to_numpy(dtype=np.float64)
-    first, tied = _best(gains, eligible)
+    first, tied = best_of(gains, eligible)
     others = [position for position in eligible if position != first]
     runner_up = None
     if others:
-        runner_up = _compare(replicas, study, first, _best(gains, others)[0], sign)
+        runner_up = _compare(replicas, study, candidates[first], candidates[best_of(gains, others)[0]], sign)
     return Decision(
-        chosen=study.points[first],
+        chosen=candidates[first],
         reason="",
         runner_up=runner_up,
         tied=tied,
@@ -91,36 +94,38 @@ def decide(points: pd.DataFrame, replicas: pd.DataFrame, study: MaskingStudy) ->
     )
 
 
-def _best(gains: Floats, positions: list[int]) -> tuple[int, int]:
-    """The first of the best positions, and how many there are."""
+def best_of(gains: Floats, positions: Sequence[int]) -> tuple[int, int]:
+    """The first of the best ``positions`` in gains [n], and how many of them tie with it."""
     top = max(gains[position] for position in positions)
     best = [position for position in positions if top - gains[position] <= TIE * abs(top)]
     return best[0], len(best)
 
 
-def _compare(replicas: pd.DataFrame, study: MaskingStudy, chosen: int, other: int, sign: int) -> RunnerUp:
+def _compare(
+    replicas: pd.DataFrame, study: GridStudy, chosen: Hyperparameters, other: Hyperparameters, sign: int
+) -> RunnerUp:
     """Both points seed by seed; neither has a diverged or missing one."""
     scores = replicas.set_index("id")["val"]
 
-    def of(position: int) -> Floats:
-        ids = [study.replica(study.cards[0], study.points[position], seed).id for seed in study.seeds]
+    def of(point: Hyperparameters) -> Floats:
+        ids = [study.replica(study.cards[0], point, seed).id for seed in study.seeds]
         return np.asarray(scores.loc[ids], dtype=np.float64)
 
     differences = signed_differences(of(chosen), of(other), sign)
     interval = (math.nan, math.nan)
     if study.seeds_vary != "probe":
         interval = mean_interval(differences, variance_ratio=variance_ratio(replicas, "val"))
-    return RunnerUp(study.points[other], float(differences.mean()), *interval)
+    return RunnerUp(other, float(differences.mean()), *interval)
 
 
-def _what_is_missing(replicas: pd.DataFrame, study: MaskingStudy) -> str:
+def _what_is_missing(replicas: pd.DataFrame, study: GridStudy, candidates: Sequence[Hyperparameters]) -> str:
     """``2 of 14 points lack results: none, T_init 2 (seeds 1, 2); ...``."""
     there = set(replicas["id"])
     lacking = []
-    for point in study.points:
+    for point in candidates:
         ids = {seed: study.replica(study.cards[0], point, seed).id for seed in study.seeds}
         if seeds := [seed for seed in study.seeds if ids[seed] not in there]:
-            lacking.append(f"{point_words(point)} ({named_seeds(seeds)})")
+            lacking.append(f"{study.words_of(point)} ({named_seeds(seeds)})")
     named = "; ".join(lacking[:_NAMED_POINTS])
     such_as = ", such as" if len(lacking) > _NAMED_POINTS else ":"
-    return f"{len(lacking)} of {len(study.points)} points lack results{such_as} {named}"
+    return f"{len(lacking)} of {len(candidates)} points lack results{such_as} {named}"

@@ -6,6 +6,7 @@ which this is the part on adaptive bins).  Validation chooses one point per data
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -24,28 +25,33 @@ if TYPE_CHECKING:
 MASKINGS: tuple[MaskingKind, ...] = get_args(MaskingKind)
 """Kinds of masking, the simplest first."""
 
+GRID = ("masking", "mask_prob", "t_init")
+"""Fields of :class:`adaptbin.config.Hyperparameters` that the masking study moves; columns that name its points."""
+
 
 @dataclass(frozen=True, kw_only=True)
-class MaskingStudy(Study):
-    """A grid of masking and first bins; one of its points is chosen for each data set."""
+class GridStudy(Study):
+    """Points that differ in masking, p_m and T_init, among which validation chooses."""
 
     extent_name: ClassVar[str] = "grid"
-    is_joint: ClassVar[bool] = False
 
     mask_probs: tuple[float, ...]
     """p_m of every masking but "none", ascending."""
     t_inits: tuple[int, ...]
     """T_init, ascending."""
 
-    @cached_property
+    @property
+    @abstractmethod
     def points(self) -> tuple[Hyperparameters, ...]:
-        """The grid (14 points with the paper's values): by masking, then p_m, then T_init; the simplest point first."""
-        return tuple(
-            replace(self.default, masking=masking, mask_prob=mask_prob, t_init=t_init)
-            for masking in MASKINGS
-            for mask_prob in self.probabilities_of(masking)
-            for t_init in self.t_inits
-        )
+        """The points of every data set, the simplest first: ties go to the first."""
+
+    @abstractmethod
+    def place_of(self, point: Hyperparameters) -> dict[str, Any]:
+        """Columns that name a point in tables, and what they hold."""
+
+    @abstractmethod
+    def words_of(self, point: Hyperparameters) -> str:
+        """The name of a point in sentences."""
 
     def probabilities_of(self, masking: MaskingKind) -> tuple[float, ...]:
         """p_m that a kind of masking is trained with."""
@@ -54,11 +60,6 @@ class MaskingStudy(Study):
     def unique_points_of(self, dataset: str) -> tuple[Hyperparameters, ...]:
         """The same grid for every data set."""
         return self.points
-
-    @property
-    def extent(self) -> dict[str, list[Any]]:
-        """Side of the grid -> its values."""
-        return {"masking": list(MASKINGS), "mask_prob": list(self.mask_probs), "t_init": list(self.t_inits)}
 
     def with_value(self, key: str, value: float) -> Self:
         """The study with one more p_m or T_init.  Raises ConfigError when it cannot take it."""
@@ -80,14 +81,6 @@ class MaskingStudy(Study):
     def option_for(self, value: str) -> None:
         """None: a run begins with the paper's grid."""
 
-    def publish(
-        self, records: Sequence[Mapping[str, Any]], folder: Path, options: Options, manifest: Mapping[str, Any]
-    ) -> Published:
-        """See :class:`sweeps.service.points.Study`."""
-        from sweeps.service.publish_masking import publish  # what draws takes seconds to import
-
-        return publish(self, records, folder, primary=options.primary, show_test=options.show_test, manifest=manifest)
-
     def _side(self, key: str) -> tuple[float, ...]:
         sides: dict[str, tuple[float, ...]] = {"mask_prob": self.mask_probs, "t_init": self.t_inits}
         if key not in sides:
@@ -97,6 +90,44 @@ class MaskingStudy(Study):
     def _with_side(self, key: str, values: tuple[float, ...]) -> Self:
         changed: Any = {f"{key}s": values}
         return replace(self, **changed)
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaskingStudy(GridStudy):
+    """A grid of masking and first bins; one of its points is chosen for each data set."""
+
+    is_joint: ClassVar[bool] = False
+
+    @cached_property
+    def points(self) -> tuple[Hyperparameters, ...]:
+        """The grid (14 points with the paper's values): by masking, then p_m, then T_init; the simplest point first."""
+        return tuple(
+            replace(self.default, masking=masking, mask_prob=mask_prob, t_init=t_init)
+            for masking in MASKINGS
+            for mask_prob in self.probabilities_of(masking)
+            for t_init in self.t_inits
+        )
+
+    @property
+    def extent(self) -> dict[str, list[Any]]:
+        """Side of the grid -> its values."""
+        return {"masking": list(MASKINGS), "mask_prob": list(self.mask_probs), "t_init": list(self.t_inits)}
+
+    def place_of(self, point: Hyperparameters) -> dict[str, Any]:
+        """Columns :data:`GRID`."""
+        return {name: getattr(point, name) for name in GRID}
+
+    def words_of(self, point: Hyperparameters) -> str:
+        """See :func:`point_words`."""
+        return point_words(point)
+
+    def publish(
+        self, records: Sequence[Mapping[str, Any]], folder: Path, options: Options, manifest: Mapping[str, Any]
+    ) -> Published:
+        """See :class:`sweeps.service.points.Study`."""
+        from sweeps.service.publish_masking import publish  # what draws takes seconds to import
+
+        return publish(self, records, folder, primary=options.primary, show_test=options.show_test, manifest=manifest)
 
 
 def masking_study(

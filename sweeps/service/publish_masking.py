@@ -8,7 +8,6 @@ from typing import Any
 
 from rich.text import Text
 
-from adaptbin.config import Hyperparameters
 from adaptbin.metrics import get_metric
 from sweeps.service.captions_masking import caption_text, choice_text
 from sweeps.service.choice import CHOICE_FILE, Choice, write_choice
@@ -19,10 +18,8 @@ from sweeps.service.grid import MaskingStudy
 from sweeps.service.notes import protocol_notes
 from sweeps.service.publish import Published
 from sweeps.service.tables import write_manifest, write_tables
+from sweeps.service.tables_grid import point_summaries
 from sweeps.service.tables_masking import MaskingTables, masking_tables, summary_table
-
-SUMMARY = tuple(f"{part}_{number}" for part in ("val", "test") for number in ("mean", "sd", "low", "high"))
-"""Columns of the table of points that become metrics of a point's MLflow run; of test scores those that are shown."""
 
 
 def publish(
@@ -63,7 +60,7 @@ def publish(
     return Published(
         folder,
         tuple(files),
-        summaries={dataset: _summaries(tables, study)},
+        summaries={dataset: point_summaries(tables.points, study)},
         shown=(summary_table(tables, study, show_test=show_test), Text(choice_text(tables, study))),
     )
 
@@ -87,17 +84,3 @@ def _choice(tables: MaskingTables, study: MaskingStudy, metric: str) -> Choice |
         points_compared=decision.n_points,
         points_diverged=decision.n_diverged,
     )
-
-
-def _summaries(tables: MaskingTables, study: MaskingStudy) -> dict[Hyperparameters, dict[str, Any]]:
-    rows = tables.points.to_dict("records")
-    return {
-        point: {
-            **{name: row[name] for name in SUMMARY},
-            "n": row["n"],
-            "diverged": row["n_diverged"],
-            "metric": row["metric"],
-            "chosen": "yes" if row["chosen"] else "no",
-        }
-        for point, row in zip(study.points, rows, strict=True)
-    }

@@ -45,7 +45,8 @@ def publish(
     files.append(write_text(folder / "caption.txt", caption_text(significance, replicas, study)))
     notes = list(protocol_notes(study))
     files.append(write_manifest(folder / "manifest.json", {**manifest, "notes": notes, "metrics": dict(metrics)}))
-    drawn = [name for name in study.datasets if name in set(replicas["dataset"])]
+    # The tables of several data sets have been shown one by one.
+    drawn = [name for name in study.datasets if len(study.datasets) == 1 and name in set(replicas["dataset"])]
     return Published(
         folder,
         tuple(files),

@@ -226,7 +226,10 @@ class Sweep:
                 console.print(shown)
             print(f"{name}: {published.folder}", flush=True)
         if len(names) > 1 and self._study.is_joint:
-            print(f"together: {self._publish_one(self._study, reading, trained).folder}")
+            published = self._publish_one(self._study, reading, trained)
+            for shown in published.shown:
+                console.print(shown)
+            print(f"together: {published.folder}")
         missing = [replica for replica in self._study.all_replicas if replica.id not in reading.records]
         if missing:
             _complain(what_is_missing(missing, len(self._study.all_replicas), self._failures.read(missing)))

@@ -9,24 +9,17 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import pandas as pd
 from rich import box
 from rich.table import Table
 
-from adaptbin.config import Hyperparameters
 from adaptbin.metrics import get_metric
 from sweeps.service.decision import Decision, decide
 from sweeps.service.grid import MaskingStudy
-from sweeps.service.stats import mean_interval, standard_deviation
-from sweeps.service.tables import as_frame, finished_scores, number_text, recorded, run_averages, variance_ratio
-
-GRID = ("masking", "mask_prob", "t_init")
-"""Columns that name a point; also fields of :class:`adaptbin.config.Hyperparameters`."""
-
-_TEST_OF_POINT = ["test_mean", "test_sd", "test_low", "test_high"]
+from sweeps.service.tables import number_text
+from sweeps.service.tables_grid import hide_test, mark_chosen, points_frame, replica_frame
 
 
 @dataclass(frozen=True)
@@ -52,80 +45,13 @@ def masking_tables(
 
     Raises ConfigError on an unknown metric, DataError when a finished record lacks it.
     """
-    replicas = _replica_frame(records, study, get_metric(metric).name)
-    points = _points_frame(replicas, study, metric)
-    decision = decide(points, replicas, study)
-    for frame in (replicas, points):
-        frame["chosen"] = _rows_of(frame, decision.chosen)
+    replicas = replica_frame(records, study, metric)
+    points = points_frame(replicas, study, metric)
+    decision = decide(points, replicas, study, study.points)
+    mark_chosen(replicas, points, study, [decision.chosen])
     if not show_test:
-        scores = ["test", "bootstrap_se", *(name for name in replicas if str(name).startswith("test_"))]
-        replicas.loc[~replicas["chosen"], scores] = math.nan
-        points.loc[~points["chosen"], _TEST_OF_POINT] = math.nan
+        hide_test(replicas, points)
     return MaskingTables(replicas, points, decision)
-
-
-def _replica_frame(records: Iterable[Mapping[str, Any]], study: MaskingStudy, metric: str) -> pd.DataFrame:
-    by_id = {record["id"]: record for record in records}
-    (card,) = study.cards
-    rows = []
-    for point in study.points:
-        for seed in study.seeds:
-            record = by_id.get(study.replica(card, point, seed).id)
-            if record is not None:
-                rows.append(
-                    {
-                        "dataset": card.key,
-                        **_place(point),
-                        "seed": seed,
-                        "seeds_vary": study.seeds_vary,
-                        **recorded(record, metric),
-                    }
-                )
-    return as_frame(rows, ["dataset", *GRID, "seed", "seeds_vary", "id", "status", "metric"])
-
-
-def _points_frame(replicas: pd.DataFrame, study: MaskingStudy, metric: str) -> pd.DataFrame:
-    (dataset,) = study.datasets
-    rows = []
-    for point in study.points:
-        group = replicas[_rows_of(replicas, point)]
-        finished = group[group["status"] == "finished"]
-        rows.append(
-            {
-                "dataset": dataset,
-                **_place(point),
-                "metric": metric,
-                "n": len(finished),
-                "n_diverged": len(group) - len(finished),
-                "n_missing": len(study.seeds) - len(group),
-                **_summary(group, replicas, "val"),
-                **_summary(group, replicas, "test"),
-                **run_averages(finished),
-            }
-        )
-    return pd.DataFrame(rows)
-
-
-def _summary(group: pd.DataFrame, replicas: pd.DataFrame, part: Literal["val", "test"]) -> dict[str, float]:
-    scores = finished_scores(group, part)
-    low, high = mean_interval(scores, variance_ratio=variance_ratio(replicas, part))
-    return {
-        f"{part}_mean": float(scores.mean()) if len(scores) else math.nan,
-        f"{part}_sd": standard_deviation(scores),
-        f"{part}_low": low,
-        f"{part}_high": high,
-    }
-
-
-def _place(point: Hyperparameters) -> dict[str, Any]:
-    return {name: getattr(point, name) for name in GRID}
-
-
-def _rows_of(frame: pd.DataFrame, point: Hyperparameters | None) -> Any:
-    """Which rows [len(frame)] of a table are of a point; none where there is no point."""
-    if point is None:
-        return np.zeros(len(frame), dtype=bool)
-    return np.logical_and.reduce([(frame[name] == value).to_numpy() for name, value in _place(point).items()])
 
 
 def summary_table(tables: MaskingTables, study: MaskingStudy, *, show_test: bool = False) -> Table:

@@ -12,9 +12,9 @@ from scipy import stats as scipy_stats
 
 from adaptbin.config import Hyperparameters
 from adaptbin.errors import ConfigError, DataError
-from sweeps.service.grid import masking_study
+from sweeps.service.grid import GRID, masking_study
 from sweeps.service.tables import write_tables
-from sweeps.service.tables_masking import GRID, masking_tables, summary_table
+from sweeps.service.tables_masking import masking_tables, summary_table
 from tests.service.synthetic import FakeCard, make_grid_records, peaked, seeds
 
 BEST = Hyperparameters(masking="random", mask_prob=0.2, t_init=2)

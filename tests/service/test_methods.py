@@ -1,0 +1,108 @@
+"""The benchmark's methods and candidates: the paper's table, what cannot be, and packs of one pretext each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from adaptbin.config import Budget, Hyperparameters, Protocol
+from adaptbin.data import get_card
+from adaptbin.errors import ConfigError
+from sweeps.service.grid import masking_study
+from sweeps.service.methods import METHODS, PRETEXTS, Method, benchmark_study
+from sweeps.service.plan import make_plan
+from sweeps.service.projection import describe_point
+from tests.service.synthetic import PAPER
+
+
+def test_the_methods_are_the_papers_in_its_order() -> None:
+    printed = [(row["binning"], row["masking"], row["objective"]) for row in PAPER["linear_probe"]]
+    assert [method.words for method in METHODS] == printed
+    assert len({method.name for method in METHODS}) == 13
+    assert {method.pretext for method in METHODS} == set(PRETEXTS.values())
+    assert [method.has_bins for method in METHODS] == [False] * 7 + [True] * 6
+
+
+def test_candidates_are_tuned_over_what_a_method_has() -> None:
+    study = benchmark_study([get_card("eol"), get_card("hfc")])
+    counts = {method.name: len(candidates) for method, candidates in study.candidates.items()}
+    assert list(counts.values()) == [1] + [3] * 6 + [2, 6, 6] + [2, 6, 6]
+    assert len(study.points) == len(set(study.points)) == 47
+    assert study.unique_points_of("hfc") == study.points
+    assert len(study.all_replicas) == len({replica.id for replica in study.all_replicas}) == 2 * 47 * 10
+    for method, candidates in study.candidates.items():
+        for point in candidates:
+            assert (point.pretext, point.masking) == (method.pretext, method.masking)
+            assert study.method_of(point) == method
+            moved = {k for k, v in point.to_dict().items() if v != Hyperparameters().to_dict().get(k)}
+            assert moved <= {"pretext", "masking", "mask_prob"} | ({"t_init"} if method.has_bins else set())
+        assert {point.mask_prob for point in candidates} == ({0} if method.masking == "none" else {0.1, 0.2, 0.3})
+        assert {point.t_init for point in candidates} == ({2, 10} if method.has_bins else {2})
+    # Ties go to the first: lower p_m, then lower T.
+    tuned = [(point.mask_prob, point.t_init) for point in study.candidates[Method("fixed", "random", "BR")]]
+    assert tuned == [(0.1, 2), (0.1, 10), (0.2, 2), (0.2, 10), (0.3, 2), (0.3, 10)]
+
+
+def test_adaptive_binning_is_shared_with_the_masking_study() -> None:
+    benchmark, masking = benchmark_study([get_card("eol")]), masking_study([get_card("eol")])
+    assert {replica.id for replica in masking.all_replicas} < {replica.id for replica in benchmark.all_replicas}
+    assert Hyperparameters() in benchmark.points and benchmark.default_of("eol") == Hyperparameters()
+
+
+def test_replicas_carry_everything_that_was_asked_for() -> None:
+    asked = benchmark_study(
+        [get_card("eol")],
+        seeds=(4, 7),
+        seeds_vary="split",
+        protocol=Protocol.named("released"),
+        budget=Budget(epochs=3),
+    )
+    assert [replica.seed for replica in asked.all_replicas] == [4] * 47 + [7] * 47
+    assert {(r.seeds_vary, r.protocol, r.budget.epochs) for r in asked.all_replicas} == {("split", asked.protocol, 3)}
+    for arguments in ({"cards": []}, {"cards": [get_card("eol")] * 2}, {"cards": [get_card("eol")], "seeds": ()}):
+        with pytest.raises(ConfigError, match="each named once"):
+            benchmark_study(**arguments)
+
+
+def test_a_pack_holds_one_pretext() -> None:
+    packs = make_plan(benchmark_study([get_card("breast_cancer")], seeds=(0, 1)), set()).packs
+    pretexts = [{replica.hyperparameters.pretext for replica in pack.replicas} for pack in packs]
+    assert all(len(names) == 1 for names in pretexts)
+    assert set.union(*pretexts) == set(PRETEXTS.values())
+    assert sum(len(pack.replicas) for pack in packs) == 94
+
+
+def test_methods_that_cannot_be_are_refused() -> None:
+    study = benchmark_study([get_card("eol")], seeds=(0,))
+    with pytest.raises(ConfigError, match="mask_xent predicts which entries are masked, so masking must be on"):
+        replace(study.points[0], pretext="mask_xent")
+    with pytest.raises(ConfigError, match="t_init must be a whole number >= 2, got 1"):
+        benchmark_study([get_card("eol")], t_inits=(1, 2))
+    with pytest.raises(ConfigError, match="got masking 'constant' with mask_prob 0.0"):
+        study.with_value("mask_prob", 0)
+
+
+def test_values_come_and_go() -> None:
+    study = benchmark_study([get_card("eol")], seeds=(0,))
+    more = study.with_value("mask_prob", 0.4).with_value("t_init", 5)
+    assert len(more.points) == 1 + 6 * 4 + 2 * (3 + 2 * 4 * 3)
+    assert more.extent["mask_prob"] == [0.1, 0.2, 0.3, 0.4] and more.extent["t_init"] == [2, 5, 10]
+    assert more.without_value("t_init", 5).without_value("mask_prob", 0.4) == study
+    # What has no bins is trained once whatever T is.
+    assert len(study.without_value("t_init", 2).points) == 1 + 6 * 3 + 7 + 7
+    assert more.option_for("t_init=5") is None
+    with pytest.raises(ConfigError, match=r"unknown side of this grid 'tau' \(known: mask_prob, t_init\)"):
+        study.with_value("tau", 0.1)
+
+
+def test_names_of_points() -> None:
+    study = benchmark_study([get_card("eol")], seeds=(0,))
+    words = [study.words_of(point) for point in study.points]
+    assert words[:2] == ["none/none/VR", "none/constant/VR, p_m 0.1"]
+    assert words[-1] == "adaptive/random/Ours, p_m 0.3, T_init 10"
+    assert "fixed/none/BR, T 2" in words and len(set(words)) == 47
+    default = study.default_of("eol").to_dict()
+    names = [describe_point(point.to_dict(), default).name for point in study.points]
+    assert names[0] == "pretext = value_recon" and "default" in names and len(set(names)) == 47
+    assert "masking = random, mask_prob = 0.3, pretext = mask_xent" in names

@@ -1,0 +1,189 @@
+"""`sweeps/benchmark.py` from command line to files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sweeps import benchmark, masking
+from sweeps.service import planner
+from sweeps.service.estimate import Speed
+from sweeps.service.local import InProcessRunner
+from tests.scripts import CountingRunner, results
+from tests.service.fakes import fake_record, fake_train
+
+SHORT = "--dataset breast_cancer --preset quick --epochs 2 --probe-epochs 2 --probes 2"
+BOTH = SHORT.replace("breast_cancer", "breast_cancer,diabetes")
+DRAWN = {"figure.png", "figure.pdf", "figure.svg"}
+READ = {"table.csv", "table.md", "table.tex", "caption.txt", "manifest.json"}
+OF_ONE = {*READ, *DRAWN, "candidates.csv", "replicas.csv"}
+OF_SEVERAL = {*READ, "contrasts.csv", "contrast_pairs.csv"}
+
+
+def run(words: str, output: Path, runner: InProcessRunner | None = None, script: Any = benchmark) -> int:
+    return script.main([*words.split(), "--output", str(output)], runner=runner or InProcessRunner(fake_train))
+
+
+def folder_of(output: Path, dataset: str = "breast_cancer") -> Path:
+    return output / "benchmark" / dataset
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+# MLflow 3.17 uses a loader strategy that SQLAlchemy 2.1 deprecates.
+@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning")
+def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Real training of every pretext, real MLflow, two epochs."""
+    assert run(f"{SHORT} --seeds 1", tmp_path, InProcessRunner()) == 0
+    assert len(results(tmp_path)) == 47
+    folder = folder_of(tmp_path)
+    assert names_in(folder) == OF_ONE
+    table = pd.read_csv(folder / "table.csv", keep_default_na=False, na_values=[""])
+    candidates = pd.read_csv(folder / "candidates.csv", keep_default_na=False, na_values=[""])
+    assert len(table) == 13 and len(candidates) == 47 and set(table["status"]) == {"chosen"}
+    assert not [name for name in candidates if "test" in name]
+    for row in table.to_dict("records"):
+        of_method = candidates[(candidates[["binning", "masking", "objective"]] == [*row.values()][1:4]).all(axis=1)]
+        assert row["val_mean"] == of_method["val_mean"].max()
+        assert of_method.loc[of_method["chosen"], "mask_prob"].to_list() == [row["mask_prob"]]
+    manifest = json.loads((folder / "manifest.json").read_text())
+    assert len(manifest["grid"]["method"]) == 13 and manifest["grid"]["mask_prob"] == [0.1, 0.2, 0.3]
+    assert manifest["replicas"] == {"asked": 47, "found": 47, "diverged": 0, "trained_by_this_run": 47}
+    assert manifest["metrics"] == {"breast_cancer": "auc"}
+    shown = capsys.readouterr().out
+    assert "benchmark of breast_cancer: 47 points x 1 seeds = 47 replicas, 0 done, 47 to do" in shown
+    assert "breast_cancer: test AUC (higher is better)" in shown and "together" not in shown
+    assert all(f"{row['mean']:.4f}" in shown for row in table.to_dict("records"))
+
+    # Seen by MLflow: points named by what they change; test scores of what was chosen alone.
+    from mlflow import MlflowClient
+
+    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
+    runs = client.search_runs([client.get_experiment_by_name("adaptbin/breast_cancer").experiment_id])
+    kinds = {kind: [r for r in runs if r.data.tags["adaptbin.kind"] == kind] for kind in ("study", "point", "replica")}
+    assert [len(of_kind) for of_kind in kinds.values()] == [1, 47, 47]
+    (study,) = kinds["study"]
+    assert study.info.run_name == "benchmark breast_cancer" and study.info.status == "FINISHED"
+    assert {file.path for file in client.list_artifacts(study.info.run_id)} == OF_ONE
+    named = {run.info.run_name for run in kinds["point"]}
+    assert {"default", "pretext = value_recon", "t_init = 10, pretext = bin_recon"} <= named
+    chosen = [run for run in kinds["point"] if run.data.tags["adaptbin.chosen"] == "yes"]
+    assert sorted(run.data.metrics["test_mean"] for run in chosen) == sorted(table["mean"])
+    assert [run for run in kinds["point"] if "test_mean" in run.data.metrics] == chosen and len(chosen) == 13
+
+
+@pytest.mark.usefixtures("no_mlflow")
+class TestTheSameService:
+    def test_only_what_is_missing_is_trained_and_masking_shares_it(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        runner = CountingRunner()
+        for seeds in (1, 1, 2):
+            assert run(f"{SHORT} --seeds {seeds}", tmp_path, runner) == 0
+        assert runner.seeds == [[0], [1]]
+        assert f"nothing to train: all 47 replicas have results in {tmp_path}" in capsys.readouterr().out
+        for job in runner.jobs:
+            assert all(len({r.hyperparameters.pretext for r in pack.replicas}) == 1 for pack in job.packs)
+        assert run(f"{SHORT} --seeds 2", tmp_path, runner, masking) == 0
+        assert len(runner.jobs) == 2
+
+    def test_a_plan_writes_nothing_and_a_budget_leaves_seeds_out(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(planner, "speeds", lambda *_, **__: {"breast_cancer": Speed(0.0, 12.0, "a test of")})
+        assert run(f"{SHORT} --seeds 5 --budget 30m --plan", tmp_path / "out") == 0
+        shown = capsys.readouterr().out.splitlines()
+        assert shown[0] == "benchmark of breast_cancer: 47 points x 3 seeds = 141 replicas, 0 done, 141 to do"
+        assert shown[-1].startswith("budget 30 min 00 s: 3 of 5 seeds fit; seeds 3, 4 are dropped")
+        assert not (tmp_path / "out").exists()
+
+    def test_several_data_sets_are_ranked_together_and_rebuilt(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(f"{BOTH} --seeds 2", tmp_path) == 0
+        assert names_in(tmp_path / "benchmark") == {"breast_cancer", "diabetes", "breast_cancer+diabetes"}
+        together = folder_of(tmp_path, "breast_cancer+diabetes")
+        assert names_in(folder_of(tmp_path, "diabetes")) == OF_ONE
+        assert names_in(together) == {*OF_SEVERAL, *DRAWN, "ranks.csv"}
+        singles = [pd.read_csv(folder_of(tmp_path, name) / "table.csv") for name in ("breast_cancer", "diabetes")]
+        table, ranks = pd.read_csv(together / "table.csv"), pd.read_csv(together / "ranks.csv")
+        pd.testing.assert_frame_equal(table, pd.concat(singles, ignore_index=True))
+        for number, single in zip(("breast_cancer", "diabetes"), singles, strict=True):
+            assert list(ranks[number]) == list(single["rank"])
+        assert list(ranks["average"]) == list((ranks["breast_cancer"] + ranks["diabetes"]) / 2)
+        assert set(pd.read_csv(together / "contrasts.csv")["note"]) == {"no test: needs at least 6 data sets, got 2"}
+        shown = capsys.readouterr().out
+        assert shown.count("ranks over 2 data sets") == 1 and f"together: {together}" in shown.splitlines()
+        assert "not tested: needs at least 6 data sets, got 2" in " ".join(shown.split())
+
+        before = {path: path.read_bytes() for path in (tmp_path / "benchmark").rglob("*.*")}
+        for path in before:
+            path.unlink()
+        runner = CountingRunner()
+        assert run(f"{BOTH} --seeds 2 --rebuild", tmp_path, runner) == 0
+        assert runner.jobs == []
+        for path, content in before.items():
+            assert path.name == "manifest.json" or path.read_bytes() == content, path
+
+    def test_a_missing_cell_leaves_no_ranks_until_it_is_trained(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            first = replicas[0]
+            if (first.dataset, first.seed, first.hyperparameters.pretext) == ("diabetes", 1, "value_recon"):
+                raise RuntimeError("worn out")
+            return fake_train(replicas, *arguments, **settings)
+
+        together = folder_of(tmp_path, "breast_cancer+diabetes")
+        assert run(f"{BOTH} --seeds 1", tmp_path) == 0
+        assert names_in(together) == {*OF_SEVERAL, *DRAWN, "ranks.csv"}
+        assert run(f"{BOTH} --seeds 2", tmp_path, InProcessRunner(train)) == 1
+        shown = " ".join(capsys.readouterr().out.split())
+        assert (
+            "No average ranks, and no rank diagram: 3 of 26 cells have no result (diabetes none/none/VR, diabetes "
+            "none/constant/VR, diabetes none/random/VR)."
+        ) in shown
+        # The ranks of one seed do not fit the tables of two.
+        assert names_in(together) == OF_SEVERAL
+        table = pd.read_csv(folder_of(tmp_path, "diabetes") / "table.csv", keep_default_na=False, na_values=[""])
+        assert list(table.loc[table["status"] == "missing", "objective"]) == ["VR"] * 3
+        assert table.loc[table["status"] == "missing", "mean"].isna().all() and table["rank"].isna().all()
+        assert run(f"{BOTH} --seeds 2 --retry-failed", tmp_path) == 0
+        assert names_in(together) == {*OF_SEVERAL, *DRAWN, "ranks.csv"}
+
+    def test_a_diverged_method_is_counted_and_ranked_last(self, tmp_path: Path) -> None:
+        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            records = [fake_record(replica) for replica in replicas]
+            for replica, record in zip(replicas, records, strict=True):
+                if replica.hyperparameters.pretext == "value_recon" and replica.hyperparameters.masking == "none":
+                    record |= {"status": "diverged", "diverged_at": 1, "test_bootstrap_se": {}}
+                    record["scores"] = {"val": {}, "test": {}}
+            return records
+
+        assert run(f"{SHORT} --seeds 2", tmp_path, InProcessRunner(train)) == 0
+        row = pd.read_csv(folder_of(tmp_path) / "table.csv", keep_default_na=False, na_values=[""]).iloc[0]
+        assert (row["status"], row["n"], row["n_diverged"], row["rank"]) == ("diverged", 0, 2, 13)
+        assert "| † |" in (folder_of(tmp_path) / "table.md").read_text()
+        assert "†2" in (folder_of(tmp_path) / "figure.svg").read_text()
+
+
+@pytest.mark.usefixtures("no_mlflow")
+class TestOptions:
+    @pytest.mark.parametrize("option", ["--panel tau", "--test t", "--metric auc", "--masking none", "--show-test"])
+    def test_what_makes_no_sense_is_not_offered(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+    ) -> None:
+        assert run(f"{SHORT} {option}", tmp_path / "out") == 2
+        assert f"error: unknown option {option.split()[0]}" in capsys.readouterr().err
+        assert not (tmp_path / "out").exists()
+
+    def test_help(self, capsys: pytest.CaptureFixture[str]) -> None:
+        assert benchmark.main(["--help"]) == 0
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "Each method is tuned on validation" in shown and "--rebuild" in shown and "--budget" in shown
