@@ -62,7 +62,8 @@ def counts_frame(orderings: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for (ordering, protocol), group in orderings.groupby(["ordering", "protocol"], sort=False):
-        found = group["verdict"].str.contains("better|worse")
+        # Verdicts are of the side that should be worse.
+        worse, better = (group["verdict"].str.contains(word) for word in ("worse", "better"))
         paper = group["paper_difference"].dropna()
         rows.append(
             {
@@ -70,9 +71,9 @@ def counts_frame(orderings: pd.DataFrame) -> pd.DataFrame:
                 "protocol": protocol,
                 "compared": len(group),
                 "hold": int((group["holds"] == "yes").sum()),
-                "hold_significantly": int(((group["holds"] == "yes") & found).sum()),
+                "hold_significantly": int(((group["holds"] == "yes") & worse).sum()),
                 "fail": int((group["holds"] == "no").sum()),
-                "fail_significantly": int(((group["holds"] == "no") & found).sum()),
+                "fail_significantly": int(((group["holds"] == "no") & better).sum()),
                 "undecided": int((group["holds"] == "undecided").sum()),
                 "paper_compared": len(paper),
                 "paper_hold": int((paper > 0).sum()),
@@ -175,6 +176,6 @@ def joint_frame(sources: Sources) -> pd.DataFrame:
     for source in sources.joint:
         contrasts = source.table("contrasts.csv")
         if contrasts is not None:
-            words = {"datasets": "+".join(source.datasets), "protocol": source.protocol}
-            frames.append(contrasts.assign(**words))
+            names = "+".join(name for name in sources.datasets if name in source.datasets)
+            frames.append(contrasts.assign(datasets=names, protocol=source.protocol))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["datasets", "protocol"])

@@ -13,7 +13,7 @@ import pandas as pd
 
 from adaptbin.metrics import get_metric
 from sweeps.service.choice import CHOSEN_FIELDS
-from sweeps.service.paper import ABLATIONS, PaperScore, ablation_scores, linear_probe_scores, paper_scale
+from sweeps.service.paper import ABLATIONS, PaperScore, ablation_scores, average_ranks, linear_probe_scores, paper_scale
 from sweeps.service.report_sources import Source, Sources
 from sweeps.service.stats import standard_deviation
 from sweeps.service.tables import finished_scores
@@ -36,8 +36,9 @@ def scores_frame(sources: Sources) -> pd.DataFrame:
     """One row per number of the paper and study that ran it, with columns :data:`COLUMNS`.
 
     `gap` is ours minus the paper's; `within_paper_sd` says whether its size is at most the paper's sd; it is False
-    where a seed diverged, for a mean over the others would praise what lost its worst.  `role` is "primary" for the metric of the protocol; ordinal data sets have a second row
-    for the other order of labels, "exploratory", since epochs and settings were not chosen by it.
+    where a seed diverged, for a mean over the others would praise what lost its worst.  `role` is "primary" for the
+    metric of the protocol; ordinal data sets have a second row for the other order of labels, "exploratory", since
+    epochs and settings were not chosen by it.
     """
     studies: dict[str, Callable[[Source], Iterator[dict[str, Any]]]] = {
         "benchmark": _benchmark,
@@ -49,6 +50,42 @@ def scores_frame(sources: Sources) -> pd.DataFrame:
     order = {name: position for position, name in enumerate((*linear_probe_scores(), *ABLATIONS))}
     rows.sort(key=lambda row: (row["table"], sources.datasets.index(row["dataset"]), order[row["name"]]))
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def within_frame(scores: pd.DataFrame) -> pd.DataFrame:
+    """Per table and protocol how many primary numbers were `compared`, and how many lie `within` the paper's sd.
+
+    Where several studies ran the same number the first counts: benchmark, masking, sensitivity.
+    """
+    primary = scores[scores["role"] == "primary"].drop_duplicates(["table", "protocol", "dataset", "name"])
+    rows = [
+        {"table": table, "protocol": protocol, "compared": len(rows), "within": int(rows["within_paper_sd"].sum())}
+        for (table, protocol), rows in primary.groupby(["table", "protocol"], sort=False)
+    ]
+    return pd.DataFrame(rows, columns=["table", "protocol", "compared", "within"])
+
+
+def ranks_frame(sources: Sources) -> pd.DataFrame:
+    """Table 1's average ranks beside ours, one row per method, where a benchmark covers all data sets of the paper."""
+    rows = []
+    paper = average_ranks()
+    covered = set(next(iter(linear_probe_scores().values())))
+    for source in sources.joint:
+        ranks = source.table("ranks.csv") if set(source.datasets) == covered else None
+        for row in [] if ranks is None else ranks.to_dict("records"):
+            name = "/".join(row[part] for part in METHOD)
+            gap = row["average"] - paper[name]
+            rows.append(
+                {
+                    "name": name,
+                    "study": source.study,
+                    "protocol": source.protocol,
+                    "paper_mean": paper[name],
+                    "mean": row["average"],
+                    "gap": gap,
+                }
+            )
+    return pd.DataFrame(rows, columns=["name", "study", "protocol", "paper_mean", "mean", "gap"])
 
 
 def _benchmark(source: Source) -> Iterator[dict[str, Any]]:

@@ -65,12 +65,20 @@ class Source:
         notes = [note for note in self.manifest.get("notes", []) if not note.startswith("Default point")]
         return "; ".join(notes) or FULL
 
+    @property
+    def replicas(self) -> Mapping[str, int]:
+        """How many replicas were `asked` for, `found` and `diverged`; empty where nothing was pretrained."""
+        counts: Mapping[str, int] = self.manifest.get("replicas", {})
+        return counts
+
     @cached_property
     def default(self) -> Hyperparameters:
-        """The default point of a study of one data set that has one."""
-        defaults = self.manifest.get("defaults", {})
+        """The default point of a study of one data set.  Raises DataError when its manifest has none."""
         # Manifests of older results hold one default for all data sets.
-        return Hyperparameters.from_dict(defaults.get(self.datasets[0]) or self.manifest["default"])
+        point = self.manifest.get("defaults", {}).get(self.datasets[0], self.manifest.get("default"))
+        if point is None:
+            raise DataError(f"the manifest of a {self.study} study must have defaults, got {self.folder}")
+        return Hyperparameters.from_dict(point)
 
     def table(self, file: str) -> pd.DataFrame | None:
         """Rows of the source's data sets; None where there is no such file.
@@ -92,16 +100,19 @@ class Source:
     def require_fit(self, protocol: Protocol) -> None:
         """Raise ConfigError unless the tables are of this method version, ``protocol``, tables and primary metrics."""
         told = self.manifest
-        version = told.get("method_version", METHOD_VERSION)
-        checks: list[tuple[str, Any, Any]] = [("method version", METHOD_VERSION, version)]
-        wanted, got = protocol.to_dict(), Protocol.from_dict(told["protocol"]).to_dict()
-        for name in {**wanted, **got}:
-            checks.append((f"protocol's {name}", wanted.get(name, "default"), got.get(name, "default")))
+        checks: list[tuple[str, Any, Any]] = [
+            # Manifests of older results do not tell it.
+            ("method version", METHOD_VERSION, told.get("method_version", METHOD_VERSION))
+        ]
+        usual = Protocol.named("paper").to_dict()
+        wanted, got = ({**usual, **settings} for settings in (protocol.to_dict(), told["protocol"]))
+        checks += [(f"protocol's {name}", wanted.get(name), got[name]) for name in got]
         for dataset in self.datasets:
             card = get_card(dataset)
-            checks.append((f"{dataset} table's fingerprint", card.fingerprint, told["tables"][dataset]["fingerprint"]))
+            fingerprint = told["tables"].get(dataset, {}).get("fingerprint")
+            checks.append((f"fingerprint of the {dataset} table", card.fingerprint, fingerprint))
             metric = primary_metric(card.primary_metric, protocol)
-            checks.append((f"primary metric of {dataset}", metric, told["metrics"][dataset]))
+            checks.append((f"primary metric of {dataset}", metric, told["metrics"].get(dataset)))
         for what, rule, found in checks:
             if found != rule:
                 raise ConfigError(f"tables on a page must have its {what}, {rule}, got {found} in {self.folder}")
@@ -152,11 +163,11 @@ def find_sources(folders: Sequence[Path], datasets: Sequence[str], protocol: Pro
                 f"points.csv) for {', '.join(datasets)}, got {folder} with {has}"
             )
         for source in asked:
-            if len(source.datasets) > 1:
-                known = source.study != "benchmark" or joint.setdefault(source.datasets, source) is not source
-            else:
-                known = found.setdefault((source.study, source.datasets[0]), source) is not source
-                left_out += [source] if known else []
+            if len(source.datasets) == 1:
+                if found.setdefault((source.study, source.datasets[0]), source) is not source:
+                    left_out.append(source)
+            elif source.study == "benchmark":
+                joint.setdefault(source.datasets, source)
     for source in (*found.values(), *joint.values()):
         source.require_fit(protocol)
     return Sources(tuple(datasets), found, tuple(joint.values()), tuple(left_out))
