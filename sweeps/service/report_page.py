@@ -23,9 +23,9 @@ TITLES = {1: "Table 1: linear probes after pretraining", 3: "Table 3: ablations"
 
 
 _UNITS = (
-    "Paper: arXiv 2606.19827. AUC, accuracy and QWK are in percent, RMSE in target units, as the paper prints them. All "
-    "are test scores, mean ± sd over n seeds on one split; the paper does not say what its seeds vary. Every number on "
-    f"this page is in [{TABLE}]({TABLE})."
+    "Paper: arXiv 2606.19827. AUC, accuracy and QWK are in percent, RMSE in target units, as the paper prints them. "
+    "All are test scores, mean ± sd over n seeds on one split; the paper does not say what its seeds vary. Every "
+    f"number on this page is in [{TABLE}]({TABLE})."
 )
 _GAP = (
     "Gap: ours − paper. Within: its size is at most the paper's sd, which is printed with one decimal (0.0 is anything "

@@ -77,7 +77,7 @@ class Source:
         # Manifests of older results hold one default for all data sets.
         point = self.manifest.get("defaults", {}).get(self.datasets[0], self.manifest.get("default"))
         if point is None:
-            raise DataError(f"the manifest of a {self.study} study must have defaults, got {self.folder}")
+            raise DataError(f"the manifest of study {self.study} must have defaults, got {self.folder}")
         return Hyperparameters.from_dict(point)
 
     def table(self, file: str) -> pd.DataFrame | None:
