@@ -109,7 +109,7 @@ def test_alternatives_command(command: str, data_dir: Path, tmp_path: Path) -> N
     words = [*shlex.split(command)[2:], "--data-dir", str(data_dir), "--output", str(tmp_path)]
     assert alternatives.main(words) == 0
     scores = pd.read_csv(tmp_path / "alternatives" / "eol" / "scores.csv")
-    assert {"HistGradientBoosting", "linear model"} <= set(scores["model"])
+    assert {"HistGradientBoosting", "logistic regression"} <= set(scores["model"])
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/report.py")])

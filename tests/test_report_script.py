@@ -90,8 +90,8 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     told = "\n".join(console)
     assert "Table 1 (full): 24 of 26 numbers that were run are within the paper's ± 1 sd." in told
     assert "with the same masking (full): 4 of 6 hold, 2 fail; in the paper 5 of the same 6 hold." in told
-    assert "each sensitivity panel (full): 1 of 2 hold (1 significantly), 1 fail (0 significantly)." in told
-    assert f"each sensitivity panel ({REDUCED}): 1 of 1 hold" in told
+    assert "paper's sensitivity panels (full): 1 of 2 hold (1 significantly), 1 fail (0 significantly)." in told
+    assert f"paper's sensitivity panels ({REDUCED}): 1 of 1 hold" in told
     exceptions = rows_below(text, "Exceptions to: full > each ablation of Table 3 (full)")
     assert exceptions == [["eol", "w/o HORD", "no", "-2.610", "10", "0.0078", "**", "+2.39"]]
     assert ["eol", "patience 3", "no", "-0.400", "10", "0.4", ""] in rows_below(text, "Exceptions to: default ≥")
@@ -161,7 +161,7 @@ def test_what_the_scripts_leave_gives_a_page(tmp_path: Path) -> None:
         ["breast_cancer", "masking", protocol, "28 of 28, 0 diverged", "2"],
         ["breast_cancer", "sensitivity", protocol, "42 of 42, 0 diverged", "2"],
     ]
-    assert re.search(rf"sensitivity panel \({re.escape(protocol)}\): \d+ of 20 hold", text)
+    assert re.search(rf"paper's sensitivity panels \({re.escape(protocol)}\): \d+ of 20 hold", text)
     released = ["--dataset", "breast_cancer", "--results", str(tmp_path), "--protocol", "released"]
     assert report.main(released) == 2
 

@@ -36,9 +36,10 @@ class Alternative:
     """(card, seed) -> an estimator of scikit-learn's kind, not fitted."""
 
 
-def installed_alternatives() -> tuple[Alternative, ...]:
+def installed_alternatives(task: Task) -> tuple[Alternative, ...]:
     """Gradient boosting, a linear model, and XGBoost where the extra ``baselines`` is installed."""
-    found = [Alternative("HistGradientBoosting", _gradient_boosting), Alternative("linear model", _linear_model)]
+    linear = "logistic regression" if task.is_classification else "ridge regression"
+    found = [Alternative("HistGradientBoosting", _gradient_boosting), Alternative(linear, _linear_model)]
     if find_spec("xgboost") is not None:
         found.append(Alternative("XGBoost", _xgboost))
     return tuple(found)
@@ -60,7 +61,7 @@ def scores_frame(
     data = _Data(card, split_rows(table), table)
     metric = primary_metric(card.primary_metric, protocol)
     rows = []
-    for alternative in installed_alternatives() if alternatives is None else alternatives:
+    for alternative in installed_alternatives(card.task) if alternatives is None else alternatives:
         outputs = {seed: data.outputs(alternative, seed) for seed in seeds[:2]}
         depends = len(outputs) > 1 and not _same(*outputs.values())
         if depends:

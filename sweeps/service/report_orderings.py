@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from adaptbin.metrics import Metric, get_metric
+from sweeps.service.panels import PANELS
 from sweeps.service.paper import PaperScore, ablation_scores, linear_probe_scores, paper_scale
 from sweeps.service.report_sources import Source, Sources
 from sweeps.service.stats import signed_differences
@@ -21,7 +22,7 @@ from sweeps.service.stats import signed_differences
 ORDERINGS = {
     "ours_above_bin_recon": "adaptive binning > BinRecon with the same masking",
     "full_above_ablation": "full > each ablation of Table 3",
-    "default_not_below_values": "default ≥ the other values of each sensitivity panel",
+    "default_not_below_values": "default ≥ the other values of the paper's sensitivity panels",
 }
 """Name in report.csv -> what it says."""
 
@@ -130,6 +131,8 @@ def _against_ablations(source: Source) -> Iterator[dict[str, Any]]:
 def _against_values(source: Source) -> Iterator[dict[str, Any]]:
     contrasts = source.table("significance.csv")
     for row in [] if contrasts is None else contrasts.to_dict("records"):
+        if row["value"] not in PANELS[row["panel"]].values:  # added with --value
+            continue
         yield {
             "ordering": "default_not_below_values",
             "name": f"{row['panel']} {row['value']:g}",

@@ -124,7 +124,9 @@ def _sensitivity(source: Source) -> Iterator[dict[str, Any]]:
 def _ablation(source: Source) -> Iterator[dict[str, Any]]:
     points = source.table("points.csv")
     for row in [] if points is None else points[points["group"].isin(["full", "paper"])].to_dict("records"):
-        yield from _rows(source, 3, row["variant"], row, _default_words(source), {"variant": row["variant"]})
+        changes = "" if row["changes"] == "nothing" else f"; {row['changes']}"
+        words = _default_words(source) + changes
+        yield from _rows(source, 3, row["variant"], row, words, {"variant": row["variant"]})
 
 
 def _default_words(source: Source) -> str:

@@ -30,7 +30,7 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         "points.csv": ("dataset", "metric", "n", "n_diverged", "test_mean", "test_sd", *CHOSEN_FIELDS, "chosen"),
     },
     "ablation": {
-        "points.csv": (*_SCORES, "group", "variant"),
+        "points.csv": (*_SCORES, "group", "variant", "changes"),
         "significance.csv": (*_CONTRAST, "group", "variant"),
     },
     "sensitivity": {

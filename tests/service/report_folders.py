@@ -16,6 +16,7 @@ from adaptbin.metrics import METRICS, primary_metric
 from sweeps.service.paper import ablation_scores, linear_probe_scores, paper_scale
 from sweeps.service.tables import write_manifest, write_tables
 
+CHANGES = {"w/o FPT": "refine_every = 6", "w/o DIGS": "split_score = variance"}
 REDUCED = "Reduced protocol: 3 seeds (full: 10)"
 
 
@@ -99,7 +100,7 @@ def ablation_tables(dataset: str, shifts: Mapping[str, float] | None = None) -> 
     means["T_max 10"] = means["full"]
     points = [
         {"dataset": dataset, "group": groups[name], "variant": name, "metric": metric.name, "n": 10, "n_diverged": 0}
-        | {"is_default": name == "full", "mean": mean, "sd": 0.003}
+        | {"is_default": name == "full", "mean": mean, "sd": 0.003, "changes": CHANGES.get(name, "nothing")}
         for name, mean in means.items()
     ]
     contrasts = [

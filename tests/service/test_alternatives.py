@@ -15,12 +15,19 @@ from sklearn.ensemble import ExtraTreesClassifier
 from adaptbin.config import Protocol
 from adaptbin.data import Card, Table, load_table, split_rows
 from adaptbin.errors import DataError
+from adaptbin.tasks import Task
 from sweeps import alternatives as script
 from sweeps.service import alternatives
 from sweeps.service.alternatives import Alternative, installed_alternatives, scores_frame
 
 PAPER = Protocol()
-EMBEDDED = [model for model in installed_alternatives() if model.name != "XGBoost"]
+
+
+def of_scikit_learn(task: Task) -> list[Alternative]:
+    return [model for model in installed_alternatives(task) if model.name != "XGBoost"]
+
+
+CLASSIFIERS, REGRESSORS = of_scikit_learn(Task.BINARY), of_scikit_learn(Task.REGRESSION)
 
 
 @pytest.fixture(scope="module")
@@ -29,29 +36,31 @@ def table() -> Table:
 
 
 def test_breast_cancer_and_diabetes(table: Table) -> None:
-    cancer = scores_frame(table, seeds=(0, 1), protocol=PAPER, alternatives=EMBEDDED)
-    assert list(cancer["model"]) == ["HistGradientBoosting", "linear model"]
+    cancer = scores_frame(table, seeds=(0, 1), protocol=PAPER, alternatives=CLASSIFIERS)
+    assert list(cancer["model"]) == ["HistGradientBoosting", "logistic regression"]
     assert set(cancer["metric"]) == {"auc"} and (cancer["test"] > 0.97).all()
     assert (cancer[["n_train", "n_val", "n_test"]] == [364, 91, 114]).all(axis=None)
     assert not cancer["depends_on_seed"].any(), "one line each: these fits do not depend on the seed"
-    diabetes = scores_frame(load_table("diabetes"), seeds=(0, 1), protocol=PAPER, alternatives=EMBEDDED)
+    diabetes = scores_frame(load_table("diabetes"), seeds=(0, 1), protocol=PAPER, alternatives=REGRESSORS)
     assert set(diabetes["metric"]) == {"rmse"} and diabetes["test"].between(50, 65).all()
+    assert list(diabetes["model"]) == ["HistGradientBoosting", "ridge regression"]
     assert diabetes["test_r2"].between(0.3, 0.6).all()
 
 
 def test_eol(real_table: Any) -> None:
-    scores = scores_frame(real_table("eol"), seeds=(0,), protocol=PAPER, alternatives=EMBEDDED)
+    scores = scores_frame(real_table("eol"), seeds=(0,), protocol=PAPER, alternatives=CLASSIFIERS)
     assert set(scores["metric"]) == {"qwk"} and (scores["test"] > 0.95).all()
     released = scores_frame(
-        real_table("eol"), seeds=(0,), protocol=Protocol.named("released"), alternatives=EMBEDDED[1:]
+        real_table("eol"), seeds=(0,), protocol=Protocol.named("released"), alternatives=CLASSIFIERS[1:]
     )
     assert released["test"].item() == scores["test_qwk_alphabetical"].to_list()[1] < 0.9
 
 
 def test_xgboost_where_it_is_installed(table: Table) -> None:
     pytest.importorskip("xgboost", reason="the extra 'baselines' is not installed")
-    assert [model.name for model in installed_alternatives()] == ["HistGradientBoosting", "linear model", "XGBoost"]
-    scores = scores_frame(table, seeds=(0, 1), protocol=PAPER, alternatives=installed_alternatives()[2:])
+    models = installed_alternatives(Task.BINARY)
+    assert [model.name for model in models] == ["HistGradientBoosting", "logistic regression", "XGBoost"]
+    scores = scores_frame(table, seeds=(0, 1), protocol=PAPER, alternatives=models[2:])
     assert scores["model"].to_list() == ["XGBoost"] and scores["test"].item() > 0.97
 
 
@@ -95,7 +104,7 @@ def test_categories_are_declared_and_one_that_train_lacks_is_missing() -> None:
     assert isinstance(features[name].dtype, pd.CategoricalDtype)
     assert set(features[name].cat.categories) == set(column.iloc[split.train].map(str))
     assert features[name].isna().sum() == 1 and pd.isna(features[name].iloc[split.test[0]])
-    scores = scores_frame(changed, seeds=(0,), protocol=PAPER, alternatives=EMBEDDED)
+    scores = scores_frame(changed, seeds=(0,), protocol=PAPER, alternatives=REGRESSORS)
     assert np.isfinite(scores["test"]).all()
 
 
@@ -112,8 +121,8 @@ def test_a_fit_that_depends_on_the_seed_is_repeated(table: Table) -> None:
 
 def test_a_fit_that_does_not_converge_is_refused(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(alternatives, "MOST_ITERATIONS", 1)
-    with pytest.raises(DataError, match="breast_cancer: the linear model must converge, got"):
-        scores_frame(table, seeds=(0,), protocol=PAPER, alternatives=EMBEDDED[1:])
+    with pytest.raises(DataError, match="breast_cancer: the logistic regression must converge, got"):
+        scores_frame(table, seeds=(0,), protocol=PAPER, alternatives=CLASSIFIERS[1:])
 
 
 def test_numbers_must_be_finite(table: Table) -> None:
@@ -127,7 +136,7 @@ def test_the_script_leaves_a_table_and_a_manifest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     dummy = (Alternative("dummy", lambda card, seed: DummyClassifier()),)
-    monkeypatch.setattr(alternatives, "installed_alternatives", lambda: dummy)
+    monkeypatch.setattr(alternatives, "installed_alternatives", lambda task: dummy)
     assert script.main(["--dataset", "breast_cancer", "--seeds", "3,5", "--output", str(tmp_path)]) == 0
     folder = tmp_path / "alternatives" / "breast_cancer"
     scores = pd.read_csv(folder / "scores.csv")

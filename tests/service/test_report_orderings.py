@@ -102,6 +102,7 @@ def test_full_against_its_ablations(tmp_path: Path, dataset: str, sign: int) -> 
 
 def test_values_may_tie_with_the_default(tmp_path: Path) -> None:
     differences = {("tau", 1e-5): 0.002, ("tau", 1e-3): 0.0, ("tau", 1e-2): -0.02, ("patience", 50.0): 0.03}
+    differences["tau", 0.003] = 0.5  # no value of the paper
     write_study(tmp_path, "sensitivity", "eol", sensitivity_tables("eol", differences))
     orderings = orderings_frame(sources_of(tmp_path, "eol"))
     rows = by_name(orderings)
