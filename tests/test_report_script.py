@@ -148,6 +148,17 @@ def test_diverged_and_left_out_are_shown(results: Path, tmp_path: Path) -> None:
     ]
 
 
+def test_what_is_undecided_is_named(results: Path) -> None:
+    frames = sensitivity_tables("eol", {("tau", 1e-3): -0.02, ("tau", 1e-2): -0.03})
+    frames["significance"].loc[1, ["n_diverged", "statistic", "mark", "verdict"]] = [10, float("nan"), "", "no test"]
+    write_study(results, "sensitivity", "eol", frames)
+    assert report.main(["--dataset", "eol", "--results", str(results)]) == 0
+    text = (results / "report.md").read_text(encoding="utf-8")
+    assert "panels (full): 1 of 2 hold (1 significantly), 0 fail (0 significantly), 1 undecided." in text
+    (row,) = rows_below(text, "Exceptions to: default ≥")
+    assert row[:4] == ["eol", "tau 0.01", "undecided", "+3.000 †10"]
+
+
 @pytest.mark.usefixtures("no_mlflow")
 def test_what_the_scripts_leave_gives_a_page(tmp_path: Path) -> None:
     common = ["--dataset", "breast_cancer", "--seeds", "2", "--output", str(tmp_path)]

@@ -89,7 +89,7 @@ def benchmark_table(dataset: str, shifts: Mapping[str, float] | None = None, **c
 
 def lost(status: str) -> dict[str, Any]:
     """Columns of a method for which nothing could be chosen."""
-    return {"status": status, "n": 0, "mean": math.nan, "sd": math.nan, "n_diverged": 3 * (status == "diverged")}
+    return {"status": status, "n": 0, "mean": math.nan, "sd": math.nan, "n_diverged": 3 if status == "diverged" else 1}
 
 
 def ablation_tables(dataset: str, shifts: Mapping[str, float] | None = None) -> dict[str, pd.DataFrame]:

@@ -100,6 +100,15 @@ def test_full_against_its_ablations(tmp_path: Path, dataset: str, sign: int) -> 
     assert (row["paper_compared"], row["paper_hold"]) == (4, 4)
 
 
+def test_a_variant_that_is_full_itself_does_not_hold(tmp_path: Path) -> None:
+    """On hfc the paper prints one number for full and three of its ablations."""
+    write_study(tmp_path, "ablation", "hfc", ablation_tables("hfc"))
+    orderings = orderings_frame(sources_of(tmp_path, "hfc"))
+    assert orderings["holds"].to_list() == ["no", "no", "no", "yes"]
+    (row,) = counts_frame(orderings).to_dict("records")
+    assert (row["hold"], row["fail"], row["paper_compared"], row["paper_hold"]) == (1, 3, 4, 1)
+
+
 def test_values_may_tie_with_the_default(tmp_path: Path) -> None:
     differences = {("tau", 1e-5): 0.002, ("tau", 1e-3): 0.0, ("tau", 1e-2): -0.02, ("patience", 50.0): 0.03}
     differences["tau", 0.003] = 0.5  # no value of the paper
