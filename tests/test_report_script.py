@@ -12,8 +12,10 @@ import pytest
 
 from adaptbin.config import Protocol
 from sweeps import masking, report, sensitivity
+from sweeps.service.paper import average_ranks
 from sweeps.service.parameters import PAPERS
 from sweeps.service.report_page import page
+from sweeps.service.report_scores import METHOD
 from sweeps.service.report_sources import find_sources
 from sweeps.service.report_tables import Report
 from sweeps.service.tables import write_frame
@@ -146,6 +148,34 @@ def test_diverged_and_left_out_are_shown(results: Path, tmp_path: Path) -> None:
     assert ["hfc", "adaptive/random/Ours against fixed/random/BR", "no", "– †1"] in [
         row[:4] for row in rows_below(text, "Exceptions to: adaptive binning > BinRecon")
     ]
+
+
+def test_a_benchmark_of_all_data_sets_has_ranks_and_tests(tmp_path: Path) -> None:
+    tables = {name: benchmark_table(name) for name in PAPERS}
+    for name, table in tables.items():
+        write_study(tmp_path, "benchmark", name, {"table": table})
+    ranks = pd.DataFrame([name.split("/") for name in average_ranks()], columns=list(METHOD))
+    ranks["average"] = [rank - 0.25 for rank in average_ranks().values()]
+    common = {"arm": "Ours", "test": "wilcoxon", "n": 8, "n_better": 8, "p": 0.0078}
+    contrasts = pd.DataFrame(
+        [
+            {**common, "against": "BR", "p_holm": 0.039, "mark": "*"},
+            {**common, "against": "VR", "p_holm": 0.12, "mark": ""},
+        ]
+    )
+    joint = {"table": pd.concat(tables.values()), "ranks": ranks, "contrasts": contrasts}
+    write_study(tmp_path, "benchmark", PAPERS, joint)
+    assert report.main(["--dataset", "all", "--results", str(tmp_path)]) == 0
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    shown = rows_below(text, "## Table 1: average ranks")
+    assert len(shown) == 13 and ["adaptive/constant/Ours", "2.50", "2.25", "-0.25", "full"] in shown
+    lines = [line for line in text.splitlines() if line.startswith("- Ours against")]
+    assert [line.rpartition("): ")[2] for line in lines] == [
+        "better on 8 of 8, p 0.0078, adjusted 0.039 *",
+        "better on 8 of 8, p 0.0078, adjusted 0.12",
+    ]
+    assert "Table 1 (full): 104 of 104 numbers that were run are within" in text
+    assert "with the same masking (full): 23 of 24 hold, 1 fail; in the paper 23 of the same 24 hold." in text
 
 
 def test_what_is_undecided_is_named(results: Path) -> None:

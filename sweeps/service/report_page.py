@@ -21,7 +21,6 @@ TABLE = "report.csv"
 
 TITLES = {1: "Table 1: linear probes after pretraining", 3: "Table 3: ablations"}
 
-
 _UNITS = (
     "Paper: arXiv 2606.19827. AUC, accuracy and QWK are in percent, RMSE in target units, as the paper prints them. "
     "All are test scores, mean ± sd over n seeds on one split; the paper does not say what its seeds vary. Every "
@@ -189,10 +188,11 @@ def _exceptions(rows: pd.DataFrame) -> list[str]:
 def _joint_lines(joint: pd.DataFrame) -> list[str]:
     lines: list[str] = []
     for row in joint.to_dict("records"):
-        p = "not tested" if row["test"] == "none" else f"p {row['p']:.2g}, adjusted {row['p_holm']:.2g} {row['mark']}"
         where = f"{row['datasets']}; {row['protocol']}"
         share = f"{row['n_better']} of {row['n']}"
-        lines.append(f"- {row['arm']} against {row['against']} ({where}): better on {share}, {p.strip()}")
+        mark = "" if pd.isna(row["mark"]) else f" {row['mark']}"
+        p = "not tested" if row["test"] == "none" else f"p {row['p']:.2g}, adjusted {row['p_holm']:.2g}{mark}"
+        lines.append(f"- {row['arm']} against {row['against']} ({where}): better on {share}, {p}")
     return ["", "Over data sets, named beforehand:", "", *lines] if lines else []
 
 
