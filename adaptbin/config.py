@@ -159,7 +159,7 @@ class Hyperparameters(_Config):
     t_init: int = 2
     """Quantile bins per feature at the start (FWA)."""
     t_max: int = 200
-    """Most bins a feature may have (FWA)."""
+    """Most bins a feature may have (FWA); equal to T_init, bins stay as they are (ablation "w/o FWA")."""
     masking: MaskingKind = "none"
     """What replaces a masked input: nothing, 0, or the value of another row of the batch."""
     mask_prob: float = 0.0
@@ -293,6 +293,11 @@ class Replica:
         _check_number("seed", self.seed, f"a whole number in [0, {MAX_SEED})", fits)
         if self.seeds_vary not in get_args(SeedsVary):
             raise ConfigError(f"seeds_vary must be one of {', '.join(get_args(SeedsVary))}, got {self.seeds_vary!r}")
+        if (self.hyperparameters.pretext, self.protocol.br_bins) == ("bin_recon", "one_less"):
+            bins = self.hyperparameters.t_init
+            _check_number(
+                "t_init", bins, "at least 3 where br_bins makes one bin less: one is nothing to predict", bins > 2
+            )
 
     @property
     def seeds(self) -> Seeds:
@@ -340,6 +345,11 @@ class Replica:
             if key not in known:
                 raise ConfigError(f"unknown key {key!r} for Replica{nearest(key, known)} (known: {', '.join(known)})")
         return cls(**{k: parts[k].from_dict(v) if k in parts else v for k, v in values.items()})  # type: ignore[attr-defined]
+
+
+def pretext_of(identity: Mapping[str, Any]) -> str:
+    """What a replica of that :meth:`Replica.identity` was pretrained on."""
+    return str(identity["hyperparameters"].get("pretext", Hyperparameters.pretext))
 
 
 def id_of(identity: Mapping[str, Any]) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sweeps import alternatives, masking, report, sensitivity
+from sweeps import ablation, alternatives, masking, report, sensitivity
 from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
@@ -68,7 +68,11 @@ def test_every_command_is_of_a_kind_that_is_run_here() -> None:
     assert [command for command in COMMANDS if not command.startswith(kinds)] == []
 
 
-SCRIPTS = {"sweeps/sensitivity.py": (sensitivity, 42), "sweeps/masking.py": (masking, 28)}
+SCRIPTS = {
+    "sweeps/sensitivity.py": (sensitivity, 42),
+    "sweeps/masking.py": (masking, 28),
+    "sweeps/ablation.py": (ablation, 16),
+}
 """Script -> its module, and the replicas that it trains on one data set with two seeds."""
 FILES = ("figure.png", "figure.pdf", "figure.svg", "caption.txt", "replicas.csv", "points.csv", "manifest.json")
 

@@ -52,7 +52,7 @@ class Epoch(NamedTuple):
     splits: Tensor
     """[R] bins gained."""
     triggers: Tensor
-    """[R] features whose loss had stopped improving."""
+    """[R] features whose turn it was to be refined."""
 
 
 class Pretraining(ABC):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import pandas as pd
 
@@ -28,6 +29,18 @@ TEST_NAMES = {
 }
 
 
+class Words(NamedTuple):
+    """How a kind of study calls what its points are compared with, and what is adjusted together."""
+
+    against: str
+    of_it: str
+    """The same after "of"."""
+    family: str
+
+
+SENSITIVITY = Words("default", "the default", "panel")
+
+
 def figure_notes(study: Study, replicas: pd.DataFrame) -> tuple[str, ...]:
     """What must be seen on the figure itself: departures from the paper's protocol, and metrics chosen afterwards."""
     exploratory = replicas.loc[replicas["role"] == "exploratory", ["dataset", "metric"]].drop_duplicates()
@@ -45,14 +58,14 @@ def reachable_stars(significance: pd.DataFrame) -> list[str]:
     return [mark for level, mark in reversed(stats.STARS) if floor <= level]
 
 
-def mark_key(significance: pd.DataFrame) -> str:
+def mark_key(significance: pd.DataFrame, words: Words = SENSITIVITY) -> str:
     """One line that explains the marks of these contrasts; names only the stars that can be reached."""
     tested = significance[significance["test"] != "none"]
     levels = {mark: level for level, mark in stats.STARS}
     stars = reachable_stars(significance)
     parts = [f"{mark} p ≤ {levels[mark]:g}" for mark in stars]
     if stars:
-        parts[-1] += " (vs default, Holm within panel)"
+        parts[-1] += f" (vs {words.against}, Holm within {words.family})"
     elif len(tested):
         parts.append(f"No difference can be significant (least adjusted p {tested['p_floor_holm'].min():.3g})")
     elif len(significance):
@@ -112,7 +125,6 @@ def axis_metric(metric: Metric) -> str:
 
 
 def caption_text(
-    points: pd.DataFrame,
     significance: pd.DataFrame,
     replicas: pd.DataFrame,
     study: SensitivityStudy,
@@ -134,11 +146,9 @@ def caption_text(
         f"{'Each panel moves one of them' if several else 'One hyperparameter moves'}; everything else stays at the "
         f"default ({defaults}; bold tick).",
         _drawn(replicas, study),
-        *_testing(significance, study),
+        *testing_text(significance, study),
     ]
-    lines = [
-        _dataset_line(dataset, titles.get(dataset, dataset), points, significance, replicas) for dataset in datasets
-    ]
+    lines = [dataset_line(dataset, titles.get(dataset, dataset), significance, replicas) for dataset in datasets]
     notes = [f"{note}." for note in figure_notes(study, replicas)]
     return "\n".join([" ".join(text), *lines, *notes]) + "\n"
 
@@ -164,7 +174,8 @@ def _drawn(replicas: pd.DataFrame, study: Study) -> str:
     )
 
 
-def _testing(significance: pd.DataFrame, study: Study) -> list[str]:
+def testing_text(significance: pd.DataFrame, study: Study, words: Words = SENSITIVITY) -> list[str]:
+    """How points were tested and what marks mean; why there are none, where no test was run."""
     tested = significance[significance["test"] != "none"]
     if tested.empty:
         return [f"No test was run and no mark is drawn: {_first_reason(significance)}."] if len(significance) else []
@@ -172,11 +183,12 @@ def _testing(significance: pd.DataFrame, study: Study) -> list[str]:
     sizes = " or ".join(str(size) for size in sorted(tested["family"].unique()))
     wholes = " or ".join(str(size) for size in sorted(tested["figure_family"].unique()))
     return [
-        f"Marks: {tests} of point against default, paired by seed, Holm over the {sizes} contrasts of a panel of one "
-        f"data set (over all {wholes} contrasts of a data set: column p_holm_figure of significance.csv).",
-        mark_key(significance),
-        "Equivalence: two one-sided paired t tests (90 % interval inside the margin), Holm within panel. No mark means "
-        "undecided, not robust.",
+        f"Marks: {tests} of point against {words.against}, paired by seed, Holm over the {sizes} contrasts of a "
+        f"{words.family} of one data set (over all {wholes} contrasts of a data set: column p_holm_figure of "
+        "significance.csv).",
+        mark_key(significance, words),
+        f"Equivalence: two one-sided paired t tests (90 % interval inside the margin), Holm within {words.family}. No "
+        "mark means undecided, not robust.",
         "Each seed has its own split."
         if study.seeds_vary == "split"
         else "Everything is conditional on the split: the test rows are the same for all seeds, and their own sampling "
@@ -184,9 +196,10 @@ def _testing(significance: pd.DataFrame, study: Study) -> list[str]:
     ]
 
 
-def _dataset_line(
-    dataset: str, title: str, points: pd.DataFrame, significance: pd.DataFrame, replicas: pd.DataFrame
+def dataset_line(
+    dataset: str, title: str, significance: pd.DataFrame, replicas: pd.DataFrame, words: Words = SENSITIVITY
 ) -> str:
+    """What the tests of one data set rest on: rows, noise, floors, margin, and what the default's replicas did."""
     of_dataset = rows_of(replicas, dataset)
     contrasts = rows_of(significance, dataset)
     tested = contrasts[contrasts["test"] != "none"]
@@ -200,7 +213,7 @@ def _dataset_line(
     ]
     scores, errors = finished_scores(default), default["bootstrap_se"].dropna()
     if len(scores):
-        parts.append(f"default {scores.mean():.4f}")
+        parts.append(f"{words.against} {scores.mean():.4f}")
     if len(errors):
         parts.append(f"its bootstrap SE over test rows {errors.mean():.3f}")
     if len(tested):
@@ -220,7 +233,7 @@ def _dataset_line(
     refined = default[["triggers", "splits", "bins_mean"]].mean()
     if len(default):
         parts.append(
-            f"per replica of the default {refined['triggers']:.0f} triggers, {refined['splits']:.0f} splits, "
+            f"per replica of {words.of_it} {refined['triggers']:.0f} triggers, {refined['splits']:.0f} splits, "
             f"{refined['bins_mean']:.1f} bins per feature at the end"
         )
     diverged = of_dataset[of_dataset["status"] == "diverged"]["id"].nunique()

@@ -1,7 +1,7 @@
 """Every point against the default, seed by seed: one row per contrast, adjusted within its panel and over the figure.
 
-The unit is the seed of pretraining.  A family is one panel of one data set (k - 1 contrasts, Holm); beside it stands a
-figure-wide Holm over all contrasts of the data set.  The test is chosen before the run:
+The unit is the seed of pretraining.  A family is one panel of one data set (k - 1 contrasts, Holm), or one group of
+ablations; beside it stands a figure-wide Holm over all contrasts of the data set.  The test is chosen before the run:
 
 =============  =========================  ===========================================
 `seeds_vary`   asked for                  test
@@ -15,6 +15,7 @@ probe          either                     none: one pretraining says nothing of 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,20 @@ _NAN_PAIR = (math.nan, math.nan)
 
 PROBE_NOTE = "no test: only the probes vary, and one pretraining says nothing about another"
 
-COLUMNS = (
-    *("dataset", "panel", "value", "default_value", "metric", "role", "test"),
+Place = Mapping[str, Any]
+"""Columns of the table of replicas that name a point -> what they hold for it."""
+
+CONTRAST = (
+    *("metric", "role", "test"),
     *("n", "n_diverged", "n_zero", "difference", "low", "high", "sd_difference", "dz"),
     *("p_better", "p_better_low", "p_better_high", "correlation", "detectable"),
     *("statistic", "p", "p_holm", "p_holm_figure", "p_floor", "p_floor_holm", "family", "figure_family"),
     *("margin", "tost_low", "tost_high", "p_tost", "p_tost_holm", "equivalent", "margin_out_of_reach"),
     *("mark", "verdict", "note"),
 )
+"""Columns that tell of a contrast; before them stand those that name it."""
+
+COLUMNS = ("dataset", "panel", "value", "default_value", *CONTRAST)
 
 
 def margin_of(metric: Metric, target_sd: float) -> float:
@@ -56,9 +63,10 @@ def margin_of(metric: Metric, target_sd: float) -> float:
     return TARGET_SD_MARGIN * target_sd if metric.in_target_units else SCORE_MARGIN
 
 
-def pairs_of(of_dataset: pd.DataFrame, panel: str, value: float) -> tuple[Floats, Floats]:
+def pairs_of(of_dataset: pd.DataFrame, place: Place) -> tuple[Floats, Floats]:
     """Test scores of a point and of the default, [n] each, for the seeds that both have; nan for a diverged replica."""
-    point = of_dataset[(of_dataset["panel"] == panel) & (of_dataset["value"] == value)].set_index("seed")["test"]
+    of_point = np.logical_and.reduce([of_dataset[column] == value for column, value in place.items()])
+    point = of_dataset[of_point].set_index("seed")["test"]
     default = of_dataset[of_dataset["is_default"]].drop_duplicates("seed").set_index("seed")["test"]
     both = point.index.intersection(default.index, sort=True)
     return point.loc[both].to_numpy(dtype=np.float64), default.loc[both].to_numpy(dtype=np.float64)
@@ -81,19 +89,35 @@ def significance_frame(
         of_dataset = rows_of(replicas, dataset)
         if of_dataset.empty:
             continue
-        of_figure: list[dict[str, Any]] = []
-        for panel in study.panels:
-            points = [point for point in study.points[dataset] if point.panel == panel.key and not point.is_default]
-            family = [
-                _contrast(of_dataset, panel.key, float(point.value), test, len(study.seeds), len(points))
-                | {"default_value": float(getattr(study.default_of(dataset), panel.field))}
-                for point in points
+        panels = {panel.key: panel for panel in study.panels}
+        families = [
+            [
+                {"panel": key, "value": float(point.value)}
+                for point in study.points[dataset]
+                if point.panel == key and not point.is_default
             ]
-            _adjust(family, {"p": "p_holm", "p_tost": "p_tost_holm"})
-            of_figure += family
-        _adjust(of_figure, {"p": "p_holm_figure"})
-        rows += [row | {"dataset": dataset, "figure_family": len(of_figure)} | _judge(row) for row in of_figure]
+            for key in panels
+        ]
+        for row in contrast_rows(of_dataset, families, test=test, planned=len(study.seeds)):
+            default_value = float(getattr(study.default_of(dataset), panels[row["panel"]].field))
+            rows.append(row | {"dataset": dataset, "default_value": default_value})
     return pd.DataFrame(rows, columns=list(COLUMNS))
+
+
+def contrast_rows(
+    of_dataset: pd.DataFrame, families: Sequence[Sequence[Place]], *, test: AskedTest, planned: int
+) -> list[dict[str, Any]]:
+    """Every point of one data set against its default: place and :data:`CONTRAST` of each, family by family.
+
+    of_dataset: table of replicas, at least one; ``is_default`` marks those of the default.  planned: seeds asked for.
+    """
+    rows: list[dict[str, Any]] = []
+    for places in families:
+        family = [_contrast(of_dataset, place, test, planned, len(places)) for place in places]
+        _adjust(family, {"p": "p_holm", "p_tost": "p_tost_holm"})
+        rows += family
+    _adjust(rows, {"p": "p_holm_figure"})
+    return [row | {"figure_family": len(rows)} | _judge(row) for row in rows]
 
 
 def _adjust(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
@@ -102,12 +126,10 @@ def _adjust(rows: list[dict[str, Any]], columns: dict[str, str]) -> None:
             row[adjusted] = float(p)
 
 
-def _contrast(
-    of_dataset: pd.DataFrame, panel: str, value: float, asked: AskedTest, planned: int, family: int
-) -> dict[str, Any]:
+def _contrast(of_dataset: pd.DataFrame, place: Place, asked: AskedTest, planned: int, family: int) -> dict[str, Any]:
     """One row, before adjustment."""
     metric = get_metric(of_dataset["metric"].iloc[0])
-    point, default = pairs_of(of_dataset, panel, value)
+    point, default = pairs_of(of_dataset, place)
     ratio = variance_ratio(of_dataset)
     margin = margin_of(metric, float(of_dataset["target_sd"].mean()))
     differences = stats.signed_differences(point, default, metric.sign)
@@ -119,8 +141,7 @@ def _contrast(
     low, high = stats.mean_interval(paired, variance_ratio=ratio) if inferable else _NAN_PAIR
     better = stats.probability_better(differences if inferable else differences[:0])
     row = {
-        "panel": panel,
-        "value": value,
+        **place,
         "metric": metric.name,
         "role": of_dataset["role"].iloc[0],
         "test": test,

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from adaptbin import native
-from adaptbin.config import Architecture, Hyperparameters
+from adaptbin.config import Architecture, pretext_of
 from sweeps.service.memory import Sizes, in_words
 from sweeps.service.plan import Pack, Plan
 from sweeps.service.progress import duration
@@ -107,7 +107,7 @@ def measured_speed(pack: Pack, records: Iterable[Mapping[str, Any]], device: str
         ratio = first.budget.epochs / identity["budget"]["epochs"]
         if (
             all(identity[name] == value for name, value in same.items())
-            and Hyperparameters.from_dict(identity["hyperparameters"]).pretext == first.hyperparameters.pretext
+            and pretext_of(identity) == first.hyperparameters.pretext
             and 0.5 <= ratio <= 2  # bins grow in a run, so that a short one tells little of a long one
             and runtime["device"].split(":")[0] == device
             and runtime.get("kernels", kernels) == kernels

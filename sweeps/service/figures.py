@@ -14,7 +14,6 @@ import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -24,18 +23,11 @@ from adaptbin.errors import DataError
 from adaptbin.metrics import get_metric
 from sweeps.service.captions import DOTS_UP_TO, axis_label, figure_notes, mark_key, value_labels
 from sweeps.service.contrasts import SCORE_MARGIN, TARGET_SD_MARGIN
-from sweeps.service.figures_style import SETTINGS, draw_footer
+from sweeps.service.figures_style import SETTINGS, STYLES, darkened, draw_footer
 from sweeps.service.layout import MARK_LINE, Layout
 from sweeps.service.panels import Panel, SensitivityStudy
 from sweeps.service.series import Series, difference_series, score_series
 from sweeps.service.tables import rows_of
-
-# Okabe & Ito's colours without yellow, then three of Tol's: told apart under the common colour blindnesses, and each
-# with a marker of its own.
-_STYLES = (
-    *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v")),
-    *(("#56B4E9", "P"), ("#000000", "X"), ("#882255", "<"), ("#999933", ">"), ("#332288", "h")),
-)
 
 _MARK_SIZE = 7.0
 
@@ -76,7 +68,7 @@ def sensitivity_figure(
                 if len(datasets) == 1:
                     _draw_marks_above_points(axes, series)
                 else:
-                    row, colour = len(datasets) - index - 1, _STYLES[index % len(_STYLES)][0]
+                    row, colour = len(datasets) - index - 1, STYLES[index % len(STYLES)][0]
                     _draw_marks_in_row(axes, series, row, colour, named=layout.is_first_column(number))
             axes.tick_params(labelleft=layout.is_first_column(number))
             if layout.is_first_column(number):
@@ -142,7 +134,7 @@ def _draw_axes(axes: Axes, panel: Panel, study: SensitivityStudy, layout: Layout
 
 def _draw_series(axes: Axes, series: Series, index: int, n_datasets: int) -> None:
     """Line, intervals, means and single seeds of one data set; several data sets stand side by side at each value."""
-    colour, marker = _STYLES[index % len(_STYLES)]
+    colour, marker = STYLES[index % len(STYLES)]
     x = np.arange(len(series.values)) + _shift(index, n_datasets)
     if n_datasets <= DOTS_UP_TO:
         width = 0.2 if n_datasets == 1 else 0.04
@@ -202,12 +194,6 @@ def _name(what: str, series: Series, position: int) -> str:
     return f"{what}-{series.dataset}-{series.panel}-{series.values[position]:g}"
 
 
-def darkened(colour: str) -> tuple[float, float, float]:
-    """A colour dark enough for small text."""
-    red, green, blue = to_rgb(colour)
-    return 0.75 * red, 0.75 * green, 0.75 * blue
-
-
 def _set_limits(axes: Axes, everything: Sequence[Series], margins: Sequence[float]) -> None:
     """One y range for all panels, with room for marks above and for counts of diverged replicas below."""
     several = len({series.dataset for series in everything}) > 1
@@ -232,7 +218,7 @@ def _legend_entries(
     handles: list[Any] = []
     metrics = {dataset: get_metric(rows_of(replicas, dataset)["metric"].iloc[0]) for dataset in datasets}
     for index, dataset in enumerate(datasets):
-        colour, marker = _STYLES[index % len(_STYLES)]
+        colour, marker = STYLES[index % len(STYLES)]
         label = titles.get(dataset, dataset)
         if len(datasets) > 1 and len(set(metrics.values())) > 1:
             label += f" ({metrics[dataset].label}{' / sd' if metrics[dataset].in_target_units else ''})"

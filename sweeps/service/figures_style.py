@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import matplotlib as mpl
+from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
 from sweeps.service.files import write_atomically
@@ -34,6 +35,19 @@ SETTINGS: Any = {
     "svg.fonttype": "none",  # text stays text
     "svg.hashsalt": "adaptbin",  # ids depend on the content only: equal tables give equal files
 }
+
+STYLES = (
+    *(("#0072B2", "o"), ("#D55E00", "s"), ("#009E73", "^"), ("#CC79A7", "D"), ("#E69F00", "v")),
+    *(("#56B4E9", "P"), ("#000000", "X"), ("#882255", "<"), ("#999933", ">"), ("#332288", "h")),
+)
+"""Colour and marker of each data set: Okabe & Ito's colours without yellow, then three of Tol's.  They are told apart
+under the common colour blindnesses, and each has a marker of its own."""
+
+
+def darkened(colour: str) -> tuple[float, float, float]:
+    """A colour dark enough for small text."""
+    red, green, blue = to_rgb(colour)
+    return 0.75 * red, 0.75 * green, 0.75 * blue
 
 
 def save_figure(figure: Figure, folder: Path) -> list[Path]:

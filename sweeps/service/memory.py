@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from adaptbin.config import Architecture, Budget, Hyperparameters
+from adaptbin.config import Architecture, Budget, Hyperparameters, pretext_of
 from adaptbin.errors import ResourceError
 from sweeps.service.nodes import Node
 from sweeps.service.points import Study
@@ -125,6 +125,7 @@ def needs(
             for record in records
             if record["identity"]["dataset"] == card.key
             and record["identity"]["architecture"] == card.architecture.to_dict()
+            and pretext_of(record["identity"]) == study.default_of(card.key).pretext
             and record["identity"]["seeds_vary"] == study.seeds_vary != "probe"
             # A shorter run has grown fewer bins.
             and record["identity"]["budget"]["epochs"] >= study.budget.epochs

@@ -25,7 +25,7 @@ from sweeps.service.plan import Resources
 from sweeps.service.points import AskedTest
 from sweeps.service.stores import without_password
 
-LISTS = ("--dataset", "--panel", "--seeds")
+LISTS = ("--dataset", "--panel", "--seeds", "--t-max")
 """Options whose values may follow as several words."""
 
 
@@ -71,6 +71,10 @@ class Options:
     """Metric asked for; None shows each data set's primary one."""
     show_test: bool = False
     """Whether test scores of points that were not chosen are shown."""
+    refine_every: int | None = None
+    """Epochs between refinements of the ablation w/o FPT; None: patience + 1."""
+    t_maxs: tuple[int, ...] = ()
+    """T_max of further ablations."""
 
     @property
     def primary(self) -> dict[str, str]:
@@ -202,14 +206,20 @@ def _check(options: Options) -> None:
                 )
 
 
+_OWN = ("choice_from", "test", "metric", "show_test", "refine_every")
+"""Options of some scripts whose values are taken as they are."""
+
+
 def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of :class:`Options` that this script has options for, and others have not."""
-    own = {name: given[name] for name in ("choice_from", "test", "metric", "show_test") if name in given}
+    own = {name: given[name] for name in _OWN if name in given}
     if own.get("choice_from") is not None:
         own["choice_from"] = own["choice_from"].expanduser().resolve()
     if "panel" in given:
         asked = flat_names(given["panel"]) or PANELS
         own |= {"panels": tuple(key for key in PANELS if key in asked), "values": given["value"]}
+    if "t_max" in given:
+        own["t_maxs"] = given["t_max"]
     if "masking" in given:
         own["default"] = _default_point(given)
     return own

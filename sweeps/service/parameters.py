@@ -16,6 +16,7 @@ from adaptbin.errors import ConfigError, unknown
 from adaptbin.metrics import METRICS
 from sweeps.service.panels import PANELS
 from sweeps.service.points import AskedTest
+from sweeps.service.variants import T_MAXS
 
 PAPERS = tuple(name for name, card in CARDS.items() if not card.embedded)
 """The data sets of the paper; the embedded ones are for trying things out."""
@@ -79,6 +80,15 @@ def panel_options() -> list[click.Parameter]:
         _option("--panel", _Names("panel", tuple(PANELS)), f"Panels to train, of: {', '.join(PANELS)}.  [default: all]",
                 multiple=True),
         _option("--value", _Value(), "One more value of a panel, as tau=0.003; may be repeated.", multiple=True),
+    ]  # fmt: skip
+
+
+def variant_options() -> list[click.Parameter]:
+    """What the variants of an ablation have in place of the full method's."""
+    return [
+        _option("--refine-every", int, "Epochs between refinements of all features, w/o FPT.  [default: patience + 1]"),
+        _option("--t-max", _Wholes("t-max"), "T_max of further variants: one or several whole numbers.",
+                ",".join(map(str, T_MAXS))),
     ]  # fmt: skip
 
 
@@ -251,6 +261,21 @@ class _Value(click.ParamType[tuple[str, float]]):
             return panel, float(number)
         except ValueError:
             raise ConfigError(f"a value must be given as panel=number, such as tau=0.003, got {value!r}") from None
+
+
+class _Wholes(click.ParamType[tuple[int, ...]]):
+    """A list of whole numbers, separated by commas or spaces."""
+
+    name = "numbers"
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[int, ...]:
+        words = [word for word in re.split(r"[,\s]+", str(value)) if word]
+        if not words or not all(re.fullmatch(r"[+-]?\d+", word) for word in words):
+            raise ConfigError(f"{self._what} must be whole numbers such as {','.join(map(str, T_MAXS))}, got {value!r}")
+        return tuple(map(int, words))
 
 
 class _Seeds(click.ParamType[tuple[int, ...]]):

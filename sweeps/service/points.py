@@ -1,7 +1,8 @@
 """What every study is: points x seeds x data sets under one protocol and budget, and how its results are published.
 
 A *point* is one choice of hyperparameters.  Studies differ in the points that they train and in what they make of the
-results.  Each kind is a subclass in a module of its own: :mod:`sweeps.service.panels`, :mod:`sweeps.service.grid`.
+results.  Each kind is a subclass in a module of its own: :mod:`sweeps.service.panels`, :mod:`sweeps.service.grid`,
+:mod:`sweeps.service.variants`.
 """
 
 from __future__ import annotations

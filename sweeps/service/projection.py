@@ -10,10 +10,12 @@ import json
 import math
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from numbers import Real
 from typing import Any
+
+from adaptbin.config import Hyperparameters
 
 PROJECTION_VERSION = 2
 """Raised when a replica's run changes its layout; runs of older layouts are then written anew."""
@@ -47,7 +49,9 @@ def describe_point(hyperparameters: Mapping[str, Any], default: Mapping[str, Any
     Tags ``adaptbin.panel`` and ``adaptbin.value`` are the changed field and its value ("all" and "default" for the
     default point); several changed fields are joined by commas.
     """
-    changed = {key: value for key, value in hyperparameters.items() if default.get(key) != value}
+    point, usual = (Hyperparameters.from_dict(values) for values in (hyperparameters, default))
+    values = {field.name: (getattr(point, field.name), getattr(usual, field.name)) for field in fields(point)}
+    changed = {name: value for name, (value, other) in values.items() if value != other}
     name = ", ".join(f"{key} = {_short(value)}" for key, value in changed.items())
     return PointRun(
         key=content_hash(dict(hyperparameters)),

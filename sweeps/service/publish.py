@@ -1,7 +1,7 @@
 """What is left in a folder of tables and figures, and whether it replaces that of another study.
 
-Each kind of study fills its folder in a module of its own, :mod:`sweeps.service.publish_sensitivity` or
-:mod:`sweeps.service.publish_masking`.  Everything in it is computed from result records, so it can be made again.
+Each kind of study fills its folder in a module of its own, as :mod:`sweeps.service.publish_sensitivity` does.
+Everything in it is computed from result records, so it can be made again.
 """
 
 from __future__ import annotations

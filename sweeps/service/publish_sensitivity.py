@@ -42,7 +42,7 @@ def publish(
     significance = significance_frame(replicas, study, test=study.test)
     files = write_tables(folder, replicas=replicas, points=points, significance=significance)
     files += save_figure(sensitivity_figure(points, significance, replicas, study), folder)
-    files.append(write_text(folder / "caption.txt", caption_text(points, significance, replicas, study)))
+    files.append(write_text(folder / "caption.txt", caption_text(significance, replicas, study)))
     notes = list(protocol_notes(study))
     files.append(write_manifest(folder / "manifest.json", {**manifest, "notes": notes, "metrics": dict(metrics)}))
     drawn = [name for name in study.datasets if name in set(replicas["dataset"])]
@@ -57,12 +57,14 @@ def publish(
 def _summaries(points: pd.DataFrame, study: SensitivityStudy, dataset: str) -> dict[Hyperparameters, dict[str, Any]]:
     """Aggregates of a data set, one per point: the default has a row in every panel, all alike."""
     rows = rows_of(points, dataset).to_dict("records")
+    return {point.hyperparameters: summary_of(row) for point, row in zip(study.points[dataset], rows, strict=True)}
+
+
+def summary_of(row: Mapping[Any, Any]) -> dict[str, Any]:
+    """What a row of the table of points tells MLflow."""
     return {
-        point.hyperparameters: {
-            **{name: row[column] for name, column in SUMMARY.items()},
-            "n": row["n"],
-            "diverged": row["n_diverged"],
-            "metric": row["metric"],
-        }
-        for point, row in zip(study.points[dataset], rows, strict=True)
+        **{name: row[column] for name, column in SUMMARY.items()},
+        "n": row["n"],
+        "diverged": row["n_diverged"],
+        "metric": row["metric"],
     }

@@ -136,8 +136,9 @@ class RunTree:
         start, end = projection.interval(record)
         what, point = self._point(identity["hyperparameters"], start)
         key, digest = f"replica:{record['id']}", projection.digest(record)
+        status: Status = "FINISHED" if record["status"] == "finished" else "FAILED"
         known = self._runs.get(key)
-        if known is not None and (known.digest != digest or known.status == "RUNNING"):
+        if known is not None and known.digest != digest:
             # Half-written, or trained again: metrics can only be appended, so the old run makes way.
             self._client.delete(known.id)
             del self._runs[key]
@@ -145,6 +146,8 @@ class RunTree:
         name, tags = f"seed {identity['seed']}, {what.name}", what.tags | projection.replica_tags(record)
         run = self._ensure(key, "replica", name, tags, {}, point, start)
         if known is not None:
+            if known.status != status:  # cut short between the last write and the end, and set as killed since
+                self._end(known, status, end)
             return
         self._set_running(point)
         curves = projection.replica_curves(record)
@@ -154,7 +157,7 @@ class RunTree:
         # The digest goes in last: a run without it was cut short, and is written anew.
         self._log(run, numbers, projection.flat_params(identity), {"adaptbin.digest": digest})
         run.digest = digest
-        self._end(run, "FINISHED" if record["status"] == "finished" else "FAILED", end)
+        self._end(run, status, end)
 
     def write_point(
         self, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any], status: Status = "FINISHED"

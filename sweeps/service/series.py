@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from adaptbin.metrics import get_metric
-from sweeps.service.contrasts import pairs_of
+from sweeps.service.contrasts import Place, pairs_of
 from sweeps.service.stats import Floats, signed_differences
 from sweeps.service.tables import finished_scores, rows_of
 
@@ -73,15 +73,14 @@ def difference_series(
     rows = rows_of(points, dataset, panel).sort_values("value")
     values = tuple(rows["value"])
     of_dataset = rows_of(replicas, dataset)
-    metric = get_metric(of_dataset["metric"].iloc[0])
-    scale = 1 / float(of_dataset["target_sd"].mean()) if metric.in_target_units else 1.0
+    scale = difference_scale(of_dataset)
     contrasts = {row["value"]: row for row in rows_of(significance, dataset, panel).to_dict("records")}
     default = {"difference": 0.0, "low": math.nan, "high": math.nan}
     drawn = [contrasts.get(value, default) for value in values]
     dots = []
     for value in values:
-        differences = signed_differences(*pairs_of(of_dataset, panel, value), metric.sign)
-        dots.append(differences[np.isfinite(differences)] * scale if value in contrasts else np.zeros(0))
+        place = {"panel": panel, "value": value}
+        dots.append(difference_dots(of_dataset, place) * scale if value in contrasts else np.zeros(0))
     return Series(
         dataset=dataset,
         panel=panel,
@@ -93,6 +92,20 @@ def difference_series(
         marks=_marks(significance, dataset, panel, values),
         diverged=tuple(rows["n_diverged"]),
     )
+
+
+def difference_scale(of_dataset: pd.DataFrame) -> float:
+    """What a difference of this data set is multiplied with where several data sets share an axis."""
+    in_target_units = get_metric(of_dataset["metric"].iloc[0]).in_target_units
+    return 1 / float(of_dataset["target_sd"].mean()) if in_target_units else 1.0
+
+
+def difference_dots(of_dataset: pd.DataFrame, place: Place) -> Floats:
+    """Paired differences of a point to the default, one per seed that both finished, signed so that up is better."""
+    metric = get_metric(of_dataset["metric"].iloc[0])
+    point, default = pairs_of(of_dataset, place)
+    finished = ~np.isnan(point) & ~np.isnan(default)  # a pair that lost both has no difference to draw
+    return signed_differences(point[finished], default[finished], metric.sign)
 
 
 def _marks(significance: pd.DataFrame, dataset: str, panel: str, values: tuple[float, ...]) -> tuple[str, ...]:

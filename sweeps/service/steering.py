@@ -29,7 +29,7 @@ Verb = Literal["add", "cancel"]
 
 @dataclass(frozen=True)
 class Request:
-    """One more value of a panel, or of a side of a grid; or one less."""
+    """One more value of a panel, of a side of a grid, or of t_max in an ablation; or one less."""
 
     verb: Verb
     panel: str

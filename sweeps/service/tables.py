@@ -16,10 +16,12 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
+from adaptbin.config import Hyperparameters
 from adaptbin.errors import DataError
 from adaptbin.metrics import METRICS, get_metric
 from sweeps.service.files import write_text
-from sweeps.service.panels import PanelPoint, SensitivityStudy
+from sweeps.service.panels import SensitivityStudy
+from sweeps.service.points import Study
 from sweeps.service.stats import Floats, mean_interval, standard_deviation
 
 POINT_KEYS = ["dataset", "panel", "value"]
@@ -41,17 +43,40 @@ def replica_frame(
     Columns `val` and `test` hold the metric; `val_<name>` and `test_<name>` every recorded one, nan for a diverged
     replica.  Raises ConfigError on an unknown metric, DataError when a finished record lacks the metric.
     """
+    places = {
+        name: [
+            ({"panel": p.panel, "value": float(p.value), "is_default": p.is_default}, p.hyperparameters) for p in points
+        ]
+        for name, points in study.points.items()
+    }
+    return frame_of_places(records, study, places, metrics, primary, [*POINT_KEYS, "is_default"])
+
+
+def frame_of_places(
+    records: Iterable[Mapping[str, Any]],
+    study: Study,
+    places: Mapping[str, Sequence[tuple[Mapping[str, Any], Hyperparameters]]],
+    metrics: Mapping[str, str],
+    primary: Mapping[str, str],
+    first: Sequence[str],
+) -> pd.DataFrame:
+    """What :func:`replica_frame` tells, of any study.
+
+    places: data set -> columns that name a place in the study, and the point there; several places may share a point.
+    first: the columns to begin with, the data set and those of a place.
+    """
     by_id = {record["id"]: record for record in records}
     rows = []
     for card in study.cards:
         metric = get_metric(metrics[card.key]).name
         role = "primary" if metric == primary[card.key] else "exploratory"
-        for point in study.points[card.key]:
+        for place, point in places[card.key]:
             for seed in study.seeds:
-                record = by_id.get(study.replica(card, point.hyperparameters, seed).id)
+                record = by_id.get(study.replica(card, point, seed).id)
                 if record is not None:
-                    rows.append(_replica_row(record, card.key, point, seed, study.seeds_vary, metric, role))
-    return as_frame(rows, [*POINT_KEYS, "is_default", "seed", "seeds_vary", "id", "status", "metric", "role"])
+                    told = {"dataset": card.key, "seed": seed, "seeds_vary": study.seeds_vary, "role": role}
+                    rows.append({**place, **told, **recorded(record, metric)})
+    return as_frame(rows, [*first, "seed", "seeds_vary", "id", "status", "metric", "role"])
 
 
 def as_frame(rows: Sequence[Mapping[str, Any]], first: Sequence[str]) -> pd.DataFrame:
@@ -65,21 +90,6 @@ _RECORDED = (
     *("val", "test", "bootstrap_se", "n_train", "n_val", "n_test", "target_sd"),
     *("bins_mean", "bins_max", "triggers", "splits", "seconds"),
 )
-
-
-def _replica_row(
-    record: Mapping[str, Any], dataset: str, point: PanelPoint, seed: int, seeds_vary: str, metric: str, role: str
-) -> dict[str, Any]:
-    return {
-        "dataset": dataset,
-        "panel": point.panel,
-        "value": float(point.value),
-        "is_default": point.is_default,
-        "seed": seed,
-        "seeds_vary": seeds_vary,
-        "role": role,
-        **recorded(record, metric),
-    }
 
 
 def recorded(record: Mapping[str, Any], metric: str) -> dict[str, Any]:
@@ -151,9 +161,6 @@ def points_frame(replicas: pd.DataFrame, study: SensitivityStudy) -> pd.DataFram
         ratio = variance_ratio(of_dataset)
         for point in study.points[dataset]:
             group = rows_of(of_dataset, dataset, point.panel, point.value)
-            test = finished_scores(group)
-            low, high = mean_interval(test, variance_ratio=ratio)
-            finished = group[group["status"] == "finished"]
             rows.append(
                 {
                     "dataset": dataset,
@@ -161,17 +168,27 @@ def points_frame(replicas: pd.DataFrame, study: SensitivityStudy) -> pd.DataFram
                     "value": float(point.value),
                     "is_default": point.is_default,
                     "metric": of_dataset["metric"].iloc[0] if len(of_dataset) else "",
-                    "n": len(test),
-                    "n_diverged": len(group) - len(test),
-                    "mean": float(test.mean()) if len(test) else math.nan,
-                    "sd": standard_deviation(test),
-                    "low": low,
-                    "high": high,
-                    "val_mean": float(finished["val"].mean()),
-                    **run_averages(finished),
+                    **point_numbers(group, ratio),
                 }
             )
     return pd.DataFrame(rows)
+
+
+def point_numbers(group: pd.DataFrame, ratio: float) -> dict[str, float]:
+    """What :func:`points_frame` tells of the replicas of one point.  ratio: see :func:`variance_ratio`."""
+    test = finished_scores(group)
+    low, high = mean_interval(test, variance_ratio=ratio)
+    finished = group[group["status"] == "finished"]
+    return {
+        "n": len(test),
+        "n_diverged": len(group) - len(test),
+        "mean": float(test.mean()) if len(test) else math.nan,
+        "sd": standard_deviation(test),
+        "low": low,
+        "high": high,
+        "val_mean": float(finished["val"].mean()),
+        **run_averages(finished),
+    }
 
 
 def run_averages(finished: pd.DataFrame) -> dict[str, float]:
@@ -189,28 +206,45 @@ def summary_table(points: pd.DataFrame, significance: pd.DataFrame, study: Sensi
     """What the console shows of one data set: per panel and value the mean, its interval, the difference and mark."""
     metric = get_metric(rows_of(points, dataset)["metric"].iloc[0])
     direction = "higher" if metric.higher_is_better else "lower"
-    table = Table(title=f"{dataset}: test {metric.label} ({direction} is better)", box=box.SIMPLE, pad_edge=False)
-    for name in ("panel", "value", "n", "mean", "95 % interval", "vs default", "p (Holm)", "mark", "verdict"):
-        table.add_column(name, justify="left" if name in ("panel", "mark", "verdict") else "right")
+    title = f"{dataset}: test {metric.label} ({direction} is better)"
+    names = ("value", *SCORE_COLUMNS, "vs default", *CONTRAST_COLUMNS)
+    table = console_table(title, ("panel", *names), left=("panel", "mark", "verdict"))
     contrasts = {(row["panel"], row["value"]): row for row in rows_of(significance, dataset).to_dict("records")}
     for panel in study.panels:
         for position, row in enumerate(rows_of(points, dataset, panel.key).to_dict("records")):
-            diverged = f" (†{row['n_diverged']})" if row["n_diverged"] else ""
-            cells = [
-                panel.key if position == 0 else "",
-                f"{row['value']:g}",
-                f"{row['n']}{diverged}",
-                number_text(row["mean"], ".4f"),
-                "" if math.isnan(row["low"]) else f"{row['low']:.4f} – {row['high']:.4f}",
-            ]
+            cells = [panel.key if position == 0 else "", f"{row['value']:g}", *score_cells(row)]
             if row["is_default"]:
                 table.add_row(*cells, "", "", "", "default", style="bold")
             else:
-                contrast = contrasts[panel.key, row["value"]]
-                change, p = number_text(contrast["difference"], "+.4f"), number_text(contrast["p_holm"], ".2g")
-                table.add_row(*cells, change, p, contrast["mark"], contrast["verdict"])
+                table.add_row(*cells, *contrast_cells(contrasts[panel.key, row["value"]]))
         table.add_section()
     return table
+
+
+SCORE_COLUMNS = ("n", "mean", "95 % interval")
+"""Columns of :func:`score_cells`."""
+CONTRAST_COLUMNS = ("p (Holm)", "mark", "verdict")
+"""Columns of :func:`contrast_cells` after the difference."""
+
+
+def console_table(title: str, columns: Sequence[str], left: Sequence[str]) -> Table:
+    """An empty table for the console, with numbers to the right and the columns ``left`` to the left."""
+    table = Table(title=title, box=box.SIMPLE, pad_edge=False)
+    for name in columns:
+        table.add_column(name, justify="left" if name in left else "right")
+    return table
+
+
+def score_cells(row: Mapping[Any, Any]) -> tuple[str, str, str]:
+    """Replicas, mean and interval of a row of the table of points, for the console."""
+    diverged = f" (†{row['n_diverged']})" if row["n_diverged"] else ""
+    between = "" if math.isnan(row["low"]) else f"{row['low']:.4f} – {row['high']:.4f}"
+    return f"{row['n']}{diverged}", number_text(row["mean"], ".4f"), between
+
+
+def contrast_cells(row: Mapping[Any, Any]) -> tuple[str, str, str, str]:
+    """Difference, adjusted p, mark and verdict of a contrast, for the console."""
+    return number_text(row["difference"], "+.4f"), number_text(row["p_holm"], ".2g"), row["mark"], row["verdict"]
 
 
 def number_text(value: float, form: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from adaptbin.config import Hyperparameters, Replica
+from adaptbin.config import RECONSTRUCTED, Hyperparameters, Replica
 
 if TYPE_CHECKING:
     import torch
@@ -99,7 +99,8 @@ def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.devic
     rows = _cut(table, steps * batch)
 
     costs = {}
-    grows = first.hyperparameters.pretext == "adaptive_binning"
+    pretext = first.hyperparameters.pretext
+    grows, refines = pretext == "adaptive_binning", "bins" in RECONSTRUCTED[pretext]
     for bins in BINS if grows else BINS[:1]:
         stacks = _stacks(models, rows, bins, device)
         cost = _epoch_seconds(stacks, device, seconds / (2 * len(BINS)))
@@ -107,7 +108,7 @@ def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.devic
     probed = stacks[0].replicas if steps == all_steps else models[:1]
     width = mean_bins(epochs, first.hyperparameters, len(table.train)) * (1.0 if _is_compiled(device) else WIDEST)
     return Timing(
-        per_model=_line(costs, width) * epochs * (REFINING if grows else 1.0),
+        per_model=_line(costs, width) * epochs * (REFINING if refines else 1.0),
         per_replica=_probe_seconds(probed, table, rows, device, all_steps / steps),
     )
 

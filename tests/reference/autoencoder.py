@@ -178,7 +178,7 @@ def pretrain(parameters: Arrays, x: np.ndarray, n_numerical: int, batch_order: n
                 float(metric[j]),
                 patience=settings.patience,
                 delta=settings.delta,
-                growable=len(edges[j]) + 1 < settings.t_max,
+                growable=len(edges[j]) + 1 < settings.t_max > settings.t_init,
             )
             for j in range(n_numerical)
         ]

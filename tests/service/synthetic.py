@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,12 +12,16 @@ from adaptbin.config import Architecture, Hyperparameters, Replica
 from sweeps.service.grid import MaskingStudy
 from sweeps.service.panels import PanelPoint, SensitivityStudy
 from sweeps.service.points import Study
+from sweeps.service.variants import AblationStudy
 
 Scorer = Callable[[str, PanelPoint, int, np.random.Generator], float | None]
 """(data set, point, seed, noise of this replica) -> test score, or None for a replica that diverged."""
 
 GridScorer = Callable[[Hyperparameters, int], tuple[float, float] | None]
 """(point, seed) -> validation and test score, or None for a replica that diverged."""
+
+VariantScorer = Callable[[str, str, int], float | None]
+"""(data set, name of the variant, seed) -> test score, or None for a replica that diverged."""
 
 METRIC_OF = {"eol": "qwk", "hfc": "auc", "ctg": "accuracy", "pt": "rmse", "bfp": "rmse"}
 SECONDARY = {"qwk": "accuracy", "auc": "accuracy", "accuracy": "macro_f1", "rmse": "mae"}
@@ -61,6 +65,36 @@ def make_grid_records(study: MaskingStudy, scorer: GridScorer) -> list[dict[str,
         for point in study.points
         for seed in study.seeds
     ]
+
+
+def make_ablation_records(study: AblationStudy, scorer: VariantScorer) -> list[dict[str, Any]]:
+    """One record per replica of an ablation study; a variant without FWA neither triggers nor splits."""
+    records = {}
+    metrics = metrics_of(study)
+    for card in study.cards:
+        for variant in study.variants[card.key]:
+            for seed in study.seeds:
+                replica = study.replica(card, variant.hyperparameters, seed)
+                if replica.id not in records:
+                    score = scorer(card.key, variant.name, seed)
+                    scores = None if score is None else (score, score)
+                    record = _record(replica, metrics[card.key], scores, 1.0)
+                    if variant.name == "w/o FWA":
+                        record["bins"] |= {"final": [2, 2], "triggers": 0, "splits": 0}
+                    records[replica.id] = record
+    return list(records.values())
+
+
+def lacking(loss: Mapping[str, float], noise: float = 0.004, base: float = 0.9) -> VariantScorer:
+    """Scores that share a seed effect, and that a variant loses so much of; errors rise instead."""
+
+    def score(dataset: str, variant: str, seed: int) -> float:
+        shared = 2 * noise * float(np.random.default_rng(seed).standard_normal())
+        own = np.random.default_rng([seed, *variant.encode(), *dataset.encode()])
+        sign = -1 if METRIC_OF.get(dataset, "auc") == "rmse" else 1
+        return base + shared - sign * loss.get(variant, 0.0) + noise * float(own.standard_normal())
+
+    return score
 
 
 def _record(replica: Replica, metric: str, scores: tuple[float, float] | None, sd: float) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import pytest
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import CARDS
 from adaptbin.errors import ConfigError
-from sweeps import sensitivity
+from sweeps import ablation, sensitivity
 from sweeps.service.options import Options, parse_options, repository_root
 from sweeps.service.panels import PANELS
 from sweeps.service.parameters import parse_duration, parse_seeds
@@ -106,6 +106,7 @@ def test_a_script_without_an_option_keeps_its_field() -> None:
     assert options is not None
     assert (options.panels, options.values, options.default) == ((), (), Hyperparameters())
     assert (options.choice_from, options.metric, options.show_test) == (None, None, False)
+    assert (options.refine_every, options.t_maxs) == (None, ())
     assert options.metrics == {"eol": "qwk"} and "panel" not in options.given
     with pytest.raises(ConfigError, match="unknown option --panel"):
         parse_options(["--dataset", "eol", "--panel", "tau"], prog="x", about="", own_options=())
@@ -114,6 +115,30 @@ def test_a_script_without_an_option_keeps_its_field() -> None:
 def test_a_choice_is_named_by_its_path() -> None:
     options = parse("--dataset eol --choice-from there")
     assert options.choice_from == Path("there").resolve() and "choice_from" not in options.given
+
+
+@pytest.mark.parametrize(
+    ("words", "refine_every", "t_maxs"),
+    [
+        ("", None, (10, 50)),
+        ("--t-max 20", None, (20,)),
+        ("--t-max 20,30 --refine-every 3", 3, (20, 30)),
+        ("--t-max 20 30 --refine-every 3", 3, (20, 30)),
+        ("--t-max -1", None, (-1,)),  # a study says why not
+    ],
+)
+def test_variants_of_an_ablation(words: str, refine_every: int | None, t_maxs: tuple[int, ...]) -> None:
+    argv = ["--dataset", "eol", *words.split()]
+    options = parse_options(argv, prog="ablation.py", about="", own_options=ablation.OPTIONS)
+    assert options is not None
+    assert (options.refine_every, options.t_maxs) == (refine_every, t_maxs)
+    assert options.given["t_max"] == list(t_maxs) and options.given.get("refine_every") == refine_every
+
+
+@pytest.mark.parametrize("words", ["", "ten", "1.5", "10;20"])
+def test_bounds_that_are_no_numbers(words: str) -> None:
+    with pytest.raises(ConfigError, match="t-max must be whole numbers such as 10,50, got"):
+        parse_options(["--dataset", "eol", "--t-max", words], prog="x", about="", own_options=ablation.OPTIONS)
 
 
 def test_masking_brings_a_probability() -> None:

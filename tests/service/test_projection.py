@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from adaptbin.config import Hyperparameters
 from sweeps.service import projection
 from tests.service.records import DEFAULT, PATIENCE, TAU, make_record
 
@@ -21,6 +22,19 @@ def test_points_are_named_by_what_they_change():
     both = projection.describe_point(TAU.to_dict() | {"patience": 20}, default)
     assert both.name == "patience = 20, tau = 0.001"
     assert both.tags == {"adaptbin.panel": "patience,tau", "adaptbin.value": "20,0.001"}
+
+
+def test_a_point_may_change_a_setting_back_that_is_told_only_where_it_differs():
+    ablated = Hyperparameters(split_score="variance", refine_every=6).to_dict()
+    named = {
+        projection.describe_point(point.to_dict(), ablated).name
+        for point in (
+            Hyperparameters(),
+            Hyperparameters(split_score="variance"),
+            Hyperparameters(split_score="variance", refine_every=6),
+        )
+    }
+    assert named == {"refine_every = 0, split_score = product", "refine_every = 0", "default"}
 
 
 def test_the_order_of_keys_is_no_part_of_a_points_key():

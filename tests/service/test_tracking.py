@@ -179,6 +179,27 @@ def test_an_interrupted_study_is_killed_and_goes_on_next_time(store):
     assert {run.info.status for run in look(store).runs.values()} == {"FINISHED"}
 
 
+@pytest.mark.parametrize("status", ["KILLED", "RUNNING"])
+def test_a_replica_cut_short_between_its_last_write_and_its_end_is_ended(store, status):
+    """Killed just then it is found running, set as killed, and all of it is there."""
+    found = [*records(), make_record(TAU, 2, diverged=True)]
+    assert project(store, found) == []
+    before = look(store)
+    client = MlflowClient(store.tracking_uri)
+    for replica in before.of_kind("replica"):
+        client.update_run(replica.info.run_id, status=status)
+    told = project(store, found)
+    assert len(told) == (status == "RUNNING")
+    assert all(line.endswith(f"{len(found)} runs that an earlier run left running are set as killed") for line in told)
+    after = look(store)
+    assert {key: run.info.run_id for key, run in after.runs.items()} == {
+        key: run.info.run_id for key, run in before.runs.items()
+    }
+    assert sorted(run.info.status for run in after.of_kind("replica")) == ["FAILED", *["FINISHED"] * (len(found) - 1)]
+    lost = after.named("seed 2, tau = 0.001")
+    assert lost.info.status == "FAILED" and lost.info.end_time == before.named("seed 2, tau = 0.001").info.end_time
+
+
 def test_the_study_is_running_while_the_sweep_goes(store):
     found = records()
     with Tracker(store, on_problem=pytest.fail) as tracker:

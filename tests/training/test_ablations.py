@@ -114,8 +114,18 @@ def test_every_ablation_is_its_twin(
 
 
 def test_without_fwa_bins_stay() -> None:
-    (record,) = train_pack([make(0, t_init=3, t_max=3)], small_table())
-    assert record["bins"]["final"] == [3, 3, 3, 3] and record["bins"]["triggers"] == 0
+    """Also where a column has repeated percentiles, and so fewer than T_init from the start."""
+    table = small_table()
+    inputs = table.inputs.clone()
+    inputs[:, 2] = inputs[:, 2].clamp(min=0.0)  # half of the rows are 0
+    records = train_pack(
+        [make(0, t_init=10, t_max=10), make(0, t_init=10, t_max=10, refine_every=2), make(0, t_init=10)],
+        replace(table, inputs=inputs),
+    )
+    for record in records[:2]:
+        assert record["bins"]["final"] == [10, 10, 6, 10]
+        assert record["bins"]["triggers"] == record["bins"]["splits"] == 0
+    assert records[2]["bins"]["final"][2] > 6, "with room it would have grown"
 
 
 def test_the_clock_fires_for_its_replica_alone() -> None:

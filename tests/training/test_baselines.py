@@ -127,11 +127,14 @@ def without_runtime(record: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.usefixtures("path")
 @pytest.mark.parametrize("pretext", BASELINES)
-@pytest.mark.parametrize(("n_rows", "n_numerical", "cardinalities"), [(400, 4, (2, 5)), (402, 7, ()), (150, 0, (3, 4))])
+@pytest.mark.parametrize(
+    ("n_rows", "n_numerical", "cardinalities"), [(400, 4, (2, 5)), (402, 7, ()), (402, 8, ()), (150, 0, (3, 4))]
+)
 def test_alone_as_in_a_crowd(
     pretext: PretextName, n_rows: int, n_numerical: int, cardinalities: tuple[int, ...]
 ) -> None:
-    """Also with a last batch of one row (402: 257 rows in batches of 64), and with columns of one kind only."""
+    """Also with a last batch of one row (402: 257 rows in batches of 64), with columns of one kind only, and with whole
+    vectors of them (8)."""
     table = small_table(n_rows, n_numerical, cardinalities)
     replicas = crowd(pretext)
     records = train_pack(replicas, table)
@@ -166,8 +169,12 @@ def test_as_many_bins_are_made_as_are_asked_for(asked: int) -> None:
     (record,) = train_pack([make("bin_recon", t_init=asked)], table)
     assert record["bins"] == {"features": ["x0"], "final": [asked], "triggers": 0, "splits": 0}
     assert record["curves"]["max_bins"] == [asked] * BUDGET.epochs
-    less = Protocol(br_bins="one_less")
-    (record,) = train_pack([make("bin_recon", settings={"protocol": less}, t_init=asked)], table)
+    settings = {"protocol": Protocol(br_bins="one_less")}
+    if asked == 2:
+        with pytest.raises(ConfigError, match="t_init must be at least 3 where br_bins makes one bin less"):
+            make("bin_recon", settings=settings, t_init=asked)
+        return
+    (record,) = train_pack([make("bin_recon", settings=settings, t_init=asked)], table)
     assert record["bins"]["final"] == [asked - 1]
 
 
@@ -192,7 +199,7 @@ def test_bin_indices_are_the_twins(protocol: Protocol, one_less: bool, bin_categ
     inputs = table.inputs.clone()
     inputs[:, 2] = 1.0  # one index: nothing to predict
     table = replace(table, inputs=inputs)
-    asked = (2, 5, 12)
+    asked = (3, 5, 12)
     run = PRETEXTS["bin_recon"]([make("bin_recon", 0, {"protocol": protocol}, t_init=t) for t in asked], table)
     assert isinstance(run, Reconstruction)
     x = table.inputs[table.train].numpy()
@@ -219,11 +226,27 @@ def test_pretexts_of_one_seed_are_pairs() -> None:
         assert torch.equal(ours.kept[:, :depth], theirs.kept[:, :depth])
 
 
-def test_two_decoders_drop_units_of_their_own() -> None:
+def test_two_decoders_drop_units_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
     run = PRETEXTS["mask_xent_value_recon"]([make("mask_xent_value_recon")], small_table())
+    assert isinstance(run, Reconstruction)
+    used: list[torch.Tensor] = []
+
+    def watched(forward: Any) -> Any:
+        def call(x: torch.Tensor, kept: Any) -> torch.Tensor:
+            used.extend(units.clone() for units in kept)
+            return forward(x, kept)
+
+        return call
+
+    for part in (run.model.encoder, *run.model.decoders):
+        monkeypatch.setattr(part, "forward", watched(part.forward))
     kept = run.draws.at(0).kept
     assert kept is not None and kept.shape[1] == ARCHITECTURE.depth + 2
-    assert not torch.equal(kept[:, -1], kept[:, -2])
+    run.run_epoch()
+    first_batch = used[: kept.shape[1]]
+    for block, units in enumerate(first_batch):
+        assert torch.equal(units, kept[:, block, : ARCHITECTURE.batch_size])
+    assert not torch.equal(first_batch[-1], first_batch[-2])
 
 
 @pytest.mark.usefixtures("path")

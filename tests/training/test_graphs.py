@@ -14,6 +14,7 @@ import torch
 from adaptbin.config import Budget, Protocol, Replica
 from adaptbin.training import pretrain
 from adaptbin.training.graphs import CudaGraph, Replayed, graphs_for
+from adaptbin.training.pretexts import PRETEXTS
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from tests.training.tables import EAGER, small_replica, small_table
 
@@ -116,6 +117,35 @@ def test_a_diverged_replica_is_left_out_of_the_next_recording(log: list[str]) ->
     assert replayed.diverged_at == [None, at, None] and at is not None and at < 4
     assert log.count("release") == 1 and replayed.captures == 1 + (at > 0)
     assert_equal_runs(plain, replayed)
+
+
+MASKED = [
+    {"masking": "random", "mask_prob": 0.3, "t_init": 5},
+    {"masking": "constant", "mask_prob": 0.2, "learning_rate": 1e30},
+    {"masking": "random", "mask_prob": 0.1, "refine_every": 2},
+]
+
+
+@pytest.mark.parametrize("pretext", PRETEXTS)
+def test_every_pretext_replays_exactly(log: list[str], pretext: str) -> None:
+    """With a replica that diverges, and resumed in another run that had recorded its steps already."""
+    table, kind = small_table(), PRETEXTS[pretext]
+    replicas = [make(seed, pretext=pretext, **point) for seed, point in enumerate(MASKED)]
+    plain, replayed, resumed = kind(replicas, table), *(kind(replicas, table, graphs=FakeGraph) for _ in range(2))
+    for run in (plain, replayed, resumed, resumed):
+        for _ in range(4):
+            run.run_epoch()
+    resumed.load_states([copy.deepcopy(replayed.state())])
+    for run in (plain, replayed, resumed):
+        for _ in range(4):
+            run.run_epoch()
+    assert replayed.captures >= 1 and replayed.diverged_at[1] is not None
+    for other in (replayed, resumed):
+        for ours, theirs in zip(plain.model.bank.buffers(), other.model.bank.buffers(), strict=True):
+            assert torch.equal(ours.nan_to_num(-1.0), theirs.nan_to_num(-1.0))
+        assert plain.diverged_at == other.diverged_at
+        for name, values in plain.history.items():
+            assert torch.equal(values.nan_to_num(-1.0), other.history[name].nan_to_num(-1.0)), name
 
 
 @pytest.mark.parametrize("n_rows", [400, 402])

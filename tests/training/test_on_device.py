@@ -17,11 +17,13 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._pytree import tree_map
 
 from adaptbin import native
-from adaptbin.config import Budget, Protocol, Replica
+from adaptbin.config import Budget, PretextName, Protocol, Replica
 from adaptbin.replicas import optim
 from adaptbin.tasks import Task
 from adaptbin.training.pack import train_pack
+from adaptbin.training.pretexts import PRETEXTS
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
+from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import _train
 from tests.training.fake_device import CUDA, HostTouched, pretend_gpu
 from tests.training.second_device import ELSEWHERE, MixedDevices, SecondDevice
@@ -57,7 +59,7 @@ def make(seed: int, *, depth: int = 2, dropout: float = 0.1, schedule: str = "co
     )
 
 
-def on_device(run: AdaptiveBinning) -> Tensor:
+def on_device(run: Pretraining) -> Tensor:
     """One epoch's draws and steps of ``run`` on the pretend GPU; -> its losses there."""
     with pretend_gpu(run):
         draws = run.draws.at(1)
@@ -80,6 +82,18 @@ def test_an_epoch_stays_on_the_device(table: str, masks: str, schedule: str) -> 
 def test_also_with_one_seed_or_without_dropout(seeds: tuple[int, int], dropout: float) -> None:
     replicas = [make(seed, dropout=dropout, w_sord=1.0 + r) for r, seed in enumerate(seeds)]
     assert on_device(AdaptiveBinning(replicas, small_table())).device == CUDA
+
+
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+@pytest.mark.parametrize("pretext", PRETEXTS)
+@pytest.mark.parametrize(("n_numerical", "cardinalities"), [(4, (2, 5)), (8, ()), (0, (3, 4))])
+def test_so_does_every_pretext(
+    pretext: PretextName, n_numerical: int, cardinalities: tuple[int, ...], schedule: str
+) -> None:
+    points = MASKS["masks"]
+    replicas = [make(seed, schedule=schedule, pretext=pretext, **point) for seed, point in enumerate(points)]
+    table = small_table(n_numerical=n_numerical, cardinalities=cardinalities)
+    assert on_device(PRETEXTS[pretext](replicas, table)).device == CUDA
 
 
 SINS: dict[str, Callable[[Tensor], object]] = {
@@ -129,6 +143,25 @@ def test_a_run_on_another_device_is_the_cpus_and_waits_once_per_epoch(schedule: 
             assert waits == 1 or (fired and (waits <= 9 or there.model.heads.capacity > capacity))
     assert there.captures >= 3
     assert_close_runs(here, there)
+
+
+BASELINES: list[PretextName] = ["value_recon", "mask_xent", "mask_xent_value_recon", "bin_recon"]
+
+
+@pytest.mark.parametrize("pretext", BASELINES)
+def test_baselines_too(pretext: PretextName) -> None:
+    replicas = [make_crowd(seed, pretext=pretext, **point) for seed, point in enumerate(MASKS["masks"])]
+    table = small_table()
+    here = PRETEXTS[pretext](replicas, table)
+    with SecondDevice() as device:
+        there = PRETEXTS[pretext](replicas, table, ELSEWHERE, graphs=FakeGraph)
+        for _ in range(6):
+            waits = device.waits
+            here.run_epoch()
+            there.run_epoch()
+            assert device.waits == waits + 1
+    for name, values in here.history.items():
+        torch.testing.assert_close(there.history[name], values, rtol=1e-5, atol=1e-6)
 
 
 def test_diverging_and_resuming_work_there_too() -> None:

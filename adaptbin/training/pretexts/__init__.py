@@ -16,4 +16,4 @@ PRETEXTS: dict[PretextName, type[Pretraining]] = {
     "mask_xent_value_recon": Reconstruction,
     "bin_recon": Reconstruction,
 }
-"""Name, as in :class:`adaptbin.config.Replica` -> how it trains."""
+"""Name, as in :class:`adaptbin.config.Hyperparameters` -> how it trains."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from adaptbin.pretext.baselines import standardised_indices
 from adaptbin.pretext.hord import DEAD_LOGIT, HordWeights, cross_entropy_
 from adaptbin.replicas.heads import GrowingHeads
 from adaptbin.replicas.parameters import ParameterBank
@@ -59,8 +60,9 @@ class AdaptiveBinRecon(AdaptiveBinning):
     model: IndexAutoencoder
     _autoencoder = IndexAutoencoder
 
+    def _plateau_metric(self, per_feature: Tensor) -> Tensor:
+        return per_feature  # the weights of HORD have no part in it
+
     def _target_of(self, bins: Tensor) -> Tensor:
         index = bins.to(torch.float64)
-        mean, sd = index.mean(-1, keepdim=True), index.std(-1, correction=0, keepdim=True)
-        # A column with one bin has nothing to predict: its target is 0.
-        return torch.where(sd > 0, (index - mean) / sd, torch.zeros_like(index)).to(torch.float32)
+        return standardised_indices(index, -1).to(torch.float32)

@@ -45,6 +45,8 @@ class AdaptiveBinning(Pretraining):
         self.weights = HordWeights(self._column("w_sord"), self._column("w_mse"), self._column("w_var"))
         self.patience, self.delta = self._column("patience", torch.int64), self._column("delta", torch.float64)
         self.refine_every = self._column("refine_every", torch.int64)
+        # Ablation "w/o FWA".  A cap by itself would not do: a column with repeated percentiles starts below T_init.
+        self.adapts = torch.tensor([p.t_max > p.t_init for p in points], device=self.device)
         self.rules = SplitRules(
             self._column("min_bin", torch.int64),
             self._column("tau", torch.float64),
@@ -147,16 +149,20 @@ class AdaptiveBinning(Pretraining):
         self.feature_loss += feature_loss
         return loss
 
-    def _end_epoch(self, loss: Tensor) -> Epoch:
-        per_feature = self.feature_loss / self.steps_per_epoch
+    def _plateau_metric(self, per_feature: Tensor) -> Tensor:
+        """m_n [R, D] of an epoch from its mean losses per feature."""
         # DIFF[paper->released] paper: a "normalized weighted sum", of which this may be one reading.  Released code and
         # default here: L_num as it is.  Switch: `plateau_scale`.
         if self.protocol.plateau_scale == "weights":
-            per_feature = per_feature / torch.stack(self.weights).sum(0)[:, None]
-        growable = (self.bins.n_bins < self.rules.t_max[:, None]) & self.alive[:, None]
+            return per_feature / torch.stack(self.weights).sum(0)[:, None]
+        return per_feature
+
+    def _end_epoch(self, loss: Tensor) -> Epoch:
+        per_feature = self.feature_loss / self.steps_per_epoch
+        growable = (self.bins.n_bins < self.rules.t_max[:, None]) & (self.alive & self.adapts)[:, None]
         self.plateau, fired = plateau_step(
             self.plateau,
-            per_feature,
+            self._plateau_metric(per_feature),
             patience=self.patience,
             delta=self.delta,
             growable=growable,

@@ -16,14 +16,14 @@ from adaptbin.binning.discretizer import assign_all, initial_bins
 from adaptbin.config import RECONSTRUCTED
 from adaptbin.data.encode import EncodedTable
 from adaptbin.encoders.mlp import mlp_decoder, mlp_encoder
-from adaptbin.pretext.baselines import mask_cross_entropy_, squared_error_
+from adaptbin.pretext.baselines import mask_cross_entropy_, squared_error_, standardised_indices
 from adaptbin.pretext.corruption import masked_entries
 from adaptbin.replicas.layers import ReplicaMLP
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import stream
 from adaptbin.training.pretrain import Epoch, Pretraining, SavedReplica, Targets
 
-_OUTPUT_MULTIPLE = 8
+_VECTOR = 8
 """Outputs come in whole vectors: products with other numbers of columns are rounded differently in other packs."""
 
 
@@ -46,7 +46,7 @@ class Reconstruction(Pretraining):
         self.parts = RECONSTRUCTED[self.replicas[0].hyperparameters.pretext]
         if "index" in self.parts:
             self._index, self._count = self._bin_indices(table)
-        outputs = -(-self.columns // _OUTPUT_MULTIPLE) * _OUTPUT_MULTIPLE
+        outputs = (self.columns // _VECTOR + 1) * _VECTOR  # more than the columns: see adaptbin.pretext.baselines
         encoder = mlp_encoder(self.columns, self.architecture)
         decoders = tuple(
             mlp_decoder(self.architecture, self.protocol, f"decoder.{part}", outputs) for part in self.parts
@@ -72,10 +72,7 @@ class Reconstruction(Pretraining):
         if self.protocol.br_categorical == "binned":
             codes = self._binned(codes, table.cardinalities, asked)
         index = torch.cat([assign_all(self.rows.values, bins.edges).to(torch.float64), codes], 2)
-        mean, sd = index.mean(1, keepdim=True), index.std(1, correction=0, keepdim=True)
-        # A column with one index has nothing to predict: its target is 0.
-        scaled = torch.where(sd > 0, (index - mean) / sd, torch.zeros_like(index))
-        return scaled.to(torch.float32), bins.n_bins.cpu()
+        return standardised_indices(index, 1).to(torch.float32), bins.n_bins.cpu()
 
     def _binned(self, codes: Tensor, cardinalities: Sequence[int], asked: Sequence[int]) -> Tensor:
         """Codes [R, N, C], as indices of quantile bins where a column has as many levels as its replica's T or more."""
