@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from adaptbin.config import Protocol
-from sweeps import masking, report, sensitivity
+from sweeps import ablation, masking, report, sensitivity
 from sweeps.service.paper import average_ranks
 from sweeps.service.parameters import PAPERS
 from sweeps.service.report_page import page
@@ -194,15 +194,18 @@ def test_what_the_scripts_leave_gives_a_page(tmp_path: Path) -> None:
     common = ["--dataset", "breast_cancer", "--seeds", "2", "--output", str(tmp_path)]
     assert sensitivity.main(common, runner=CountingRunner()) == 0
     assert masking.main(common, runner=CountingRunner()) == 0
+    assert ablation.main(common, runner=CountingRunner()) == 0
     assert report.main(["--dataset", "breast_cancer", "--results", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     basis = rows_below(text, "## What it rests on")
     protocol = "Reduced protocol: 2 seeds (full: 10)"
     assert [row[:5] for row in basis] == [
         ["breast_cancer", "masking", protocol, "28 of 28, 0 diverged", "2"],
+        ["breast_cancer", "ablation", protocol, "16 of 16, 0 diverged", "2"],
         ["breast_cancer", "sensitivity", protocol, "42 of 42, 0 diverged", "2"],
     ]
     assert re.search(rf"paper's sensitivity panels \({re.escape(protocol)}\): \d+ of 20 hold", text)
+    assert re.search(rf"full > each ablation of Table 3 \({re.escape(protocol)}\): \d of 4 hold", text)
     released = ["--dataset", "breast_cancer", "--results", str(tmp_path), "--protocol", "released"]
     assert report.main(released) == 2
 

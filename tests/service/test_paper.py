@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from adaptbin.data import get_card
 from adaptbin.metrics import get_metric
 from sweeps.service.paper import (
     ABLATIONS,
@@ -17,6 +18,7 @@ from sweeps.service.paper import (
     linear_probe_scores,
     paper_scale,
 )
+from sweeps.service.variants import ablation_study
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "paper_tables.json"
 
@@ -36,6 +38,8 @@ def test_table_1_has_thirteen_lines_of_eight_data_sets() -> None:
 def test_table_3_has_full_and_four_ablations() -> None:
     assert tuple(ablation_scores()) == ABLATIONS
     assert ablation_scores()["w/o FPT"]["pt"] == PaperScore(14.2, 0.2)
+    variants = ablation_study([get_card("eol")]).variants["eol"]
+    assert tuple(variant.name for variant in variants if variant.group != "further") == ABLATIONS
 
 
 @pytest.mark.parametrize(
