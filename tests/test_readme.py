@@ -7,13 +7,15 @@ import shlex
 import subprocess
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
-from sweeps import ablation, benchmark, masking, sensitivity
+from sweeps import ablation, alternatives, benchmark, masking, report, sensitivity
 from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
 from tests.benchmarks import gpu, released_scores
+from tests.service.report_folders import alternatives_table, write_study
 from tests.service.steered import Sweeping
 
 ROOT = Path(__file__).parents[1]
@@ -78,7 +80,17 @@ POINTS = {"benchmark": "candidates.csv"}
 """Study -> its table of points, where that has another name than ``points.csv``."""
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/")])
+SWEEPS = tuple(f"python {script} " for script in SCRIPTS)
+
+
+def test_every_script_in_the_readme_is_run_here() -> None:
+    others = ("python sweeps/alternatives.py ", "python sweeps/report.py ")
+    commands = [command for command in COMMANDS if command.startswith("python sweeps/")]
+    assert [command for command in commands if not command.startswith((*SWEEPS, *others))] == []
+    assert all(any(command.startswith(other) for command in commands) for other in others)
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(SWEEPS)])
 def test_sweep_command(
     command: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -98,6 +110,22 @@ def test_sweep_command(
     # The chosen point is the default of the other study, and was trained before.
     assert after - before == (replicas - 2 if before else replicas)
     assert "mlflow ui" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/alternatives.py")])
+def test_alternatives_command(command: str, data_dir: Path, tmp_path: Path) -> None:
+    words = [*shlex.split(command)[2:], "--data-dir", str(data_dir), "--output", str(tmp_path)]
+    assert alternatives.main(words) == 0
+    scores = pd.read_csv(tmp_path / "alternatives" / "eol" / "scores.csv")
+    assert {"HistGradientBoosting", "logistic regression"} <= set(scores["model"])
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/report.py")])
+def test_report_command(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_study(tmp_path / "mlruns", "alternatives", "eol", alternatives_table("eol"))
+    assert report.main(shlex.split(command)[2:]) == 0
+    assert "## Without pretraining" in (tmp_path / "mlruns" / "report.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python -m sweeps.service.control")])

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import adaptbin
+from adaptbin.config import METHOD_VERSION
 from adaptbin.data.registry import get_card
 from sweeps.service.points import Study
 
-PACKAGES = ("adaptbin", "torch", "numpy", "pandas", "scikit-learn", "scipy", "ray", "mlflow", "matplotlib")
+PACKAGES = ("adaptbin", "torch", "numpy", "pandas", "scikit-learn", "scipy", "ray", "mlflow", "matplotlib", "xgboost")
 
 GIT_SHA = "ADAPTBIN_GIT_SHA"
 """Environment variable that names the commit of an installed copy."""
@@ -95,6 +96,7 @@ def manifest(
     return {
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "study": study.name,
+        "method_version": METHOD_VERSION,
         "git": git_state(),
         "versions": versions(),
         "tables": {card.key: _table(card.key, records) for card in study.cards},

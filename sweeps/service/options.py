@@ -96,17 +96,28 @@ def parse_options(
 
     Raises ConfigError with one clear line for whatever is unknown, missing or out of range.
     """
+    given = parse_words(argv, prog=prog, about=about, options=parameters(own_options))
+    return None if given is None else _resolve(given)
+
+
+def parse_words(
+    argv: Sequence[str] | None, *, prog: str, about: str, options: Sequence[click.Parameter]
+) -> Mapping[str, Any] | None:
+    """Values of ``options`` in a command line (``sys.argv`` by default), by name; None when it only asked for help.
+
+    Raises ConfigError as :func:`parse_options` does.
+    """
     arguments = _join_lists(list(sys.argv[1:] if argv is None else argv))
     command = click.Command(
         prog,
-        params=parameters(own_options),
+        params=list(options),
         help=about,
         context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
     )
     try:
         with command.make_context(prog, arguments) as context:
             _refuse_two_defaults(context)
-            return _resolve(context.params)
+            return context.params
     except click.exceptions.Exit:
         return None
     except click.NoSuchOption as error:
@@ -122,6 +133,12 @@ def repository_root() -> Path:
     """Folder of the checkout these scripts are in (it holds ``pyproject.toml``), else the working directory."""
     root = Path(__file__).resolve().parents[2]
     return root if (root / "pyproject.toml").is_file() else Path.cwd()
+
+
+def output_folder(given: Path | None) -> Path:
+    """The output that was asked for, absolute; by default ``mlruns`` of the checkout."""
+    folder: Path = _or(given, repository_root() / "mlruns")
+    return folder.expanduser().resolve()
 
 
 def _refuse_two_defaults(context: click.Context) -> None:
@@ -143,7 +160,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
     if given["budget"] is not None and given["rebuild"]:
         raise ConfigError("--rebuild trains nothing, so it takes no --budget, got both")
     preset = PRESETS[given["preset"]]
-    datasets = _flat(given["dataset"])
+    datasets = flat_names(given["dataset"])
     resources, device = _resources(given)
     options = Options(
         datasets=datasets,
@@ -162,7 +179,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         address=given["address"],
         storage=given["storage"],
         data_dir=given["data_dir"],
-        output=(_or(given["output"], repository_root() / "mlruns")).expanduser().resolve(),
+        output=output_folder(given["output"]),
         root=repository_root(),
         tracking_uri=given["tracking_uri"],
         time_limit=given["budget"],
@@ -199,7 +216,7 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     if own.get("choice_from") is not None:
         own["choice_from"] = own["choice_from"].expanduser().resolve()
     if "panel" in given:
-        asked = _flat(given["panel"]) or PANELS
+        asked = flat_names(given["panel"]) or PANELS
         own |= {"panels": tuple(key for key in PANELS if key in asked), "values": given["value"]}
     if "t_max" in given:
         own["t_maxs"] = given["t_max"]
@@ -226,7 +243,8 @@ def _resources(given: Mapping[str, Any]) -> tuple[Resources, str]:
     return Resources(cpus=given["cpus_per_pack"], gpus=gpus), device
 
 
-def _flat(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def flat_names(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """Names of an option that may be given several times, each once."""
     return tuple(dict.fromkeys(name for names in lists for name in names))
 
 
@@ -240,7 +258,7 @@ def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     typed = {name: _plain(value) for name, value in given.items() if value not in (None, ()) and name not in folders}
     for name in ("dataset", "panel"):
         if name in given:
-            typed[name] = list(_flat(given[name]))
+            typed[name] = list(flat_names(given[name]))
     if given["tracking_uri"] is not None:
         typed["tracking_uri"] = without_password(given["tracking_uri"])
     return typed

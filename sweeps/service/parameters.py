@@ -35,6 +35,8 @@ PRESETS = {"paper": Preset(10, 1000, 100), "quick": Preset(3, 60, 30)}
 
 MOST_SEEDS = 10_000
 
+_PATH: Any = click.Path(path_type=Path)
+
 DEFAULT_MASK_PROB = 0.2
 """p_m when a masking is asked for without one: the middle of the paper's grid .1 .2 .3."""
 
@@ -42,11 +44,8 @@ DEFAULT_MASK_PROB = 0.2
 def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
     """All options of a script, in the order of the help page: ``own`` are those that not every script has."""
     presets = "; ".join(f"{k}: {v.seeds} seeds, {v.epochs} and {v.probe_epochs} epochs" for k, v in PRESETS.items())
-    path = click.Path(path_type=Path)
     return [
-        _option("--dataset", _Names("data set", tuple(CARDS), PAPERS),
-                f"One or several of: {', '.join(CARDS)}; all means the paper's eight, {', '.join(PAPERS)}.",
-                required=True, multiple=True),
+        _dataset_option(),
         _one("--preset", tuple(PRESETS), f"How much to train ({presets}).", "paper"),
         _option("--seeds", _Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
         _one("--seeds-vary", get_args(SeedsVary), "What a seed changes.", "pretrain"),
@@ -54,7 +53,7 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         _option("--probe-epochs", int, "Epochs of each linear probe."),
         _option("--probes", int, "Linear probes per replica; its score is their mean.", Budget().probes),
         *own,
-        _one("--protocol", ("paper", "released"), "The paper's choices, or those of its released code.", "paper"),
+        _protocol_option(),
         _option("--pack", int, "Most replicas trained together; by default all points of one seed, or fewer where "
                 "cores would stay idle."),
         _option("--cpus-per-pack", float, "Cores of one pack; kernels use one, so more packs beat wider ones.", 1.0),
@@ -63,8 +62,8 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         _option("--address", str, "Join the Ray cluster there instead of starting one on this machine."),
         _option("--storage", str, "Where checkpoints go: a folder or bucket (s3://...) that all machines share; "
                 "without it they stay in --output, and travel there from other machines."),
-        _option("--data-dir", path, "Folder that holds data files; before $ADAPTBIN_DATA and the per-user cache."),
-        _option("--output", path,
+        _data_dir_option(),
+        _option("--output", _PATH,
                 "Folder for results, tables, figures and MLflow.  [default: mlruns/ of the checkout]"),
         _option("--tracking-uri", str, "MLflow store to use instead of the one that goes with --output."),
         _option("--budget", _Duration(), "Time from now to the end, such as 2h, 90min or 1h30m; seeds that would take "
@@ -126,6 +125,44 @@ def show_test_options() -> list[click.Parameter]:
         _option("--show-test", bool, "Show test scores of all points, not of the chosen one alone.", False,
                 is_flag=True),
     ]  # fmt: skip
+
+
+def alternatives_options() -> list[click.Parameter]:
+    """All options of the script of models without pretraining."""
+    return [
+        _dataset_option(),
+        _option(
+            "--seeds", _Seeds(), "Seeds of fits that depend on one; as in the sweeps.", str(PRESETS["paper"].seeds)
+        ),
+        _protocol_option(),
+        _data_dir_option(),
+        _option("--output", _PATH, "Folder for the tables.  [default: mlruns/ of the checkout]"),
+    ]
+
+
+def report_options() -> list[click.Parameter]:
+    """All options of the script that holds results against the paper."""
+    return [
+        _dataset_option(),
+        _option("--results", _PATH, "Output folder of other scripts; may be repeated: of two tables of one kind the "
+                "first counts.", required=True, multiple=True),
+        _protocol_option(),
+        _option("--output", _PATH, "Folder for report.md and report.csv.  [default: the first of --results]"),
+    ]  # fmt: skip
+
+
+def _dataset_option() -> click.Option:
+    text = f"One or several of: {', '.join(CARDS)}; all means the paper's eight, {', '.join(PAPERS)}."
+    return _option("--dataset", _Names("data set", tuple(CARDS), PAPERS), text, required=True, multiple=True)
+
+
+def _protocol_option() -> click.Option:
+    return _one("--protocol", ("paper", "released"), "The paper's choices, or those of its released code.", "paper")
+
+
+def _data_dir_option() -> click.Option:
+    text = "Folder that holds data files; before $ADAPTBIN_DATA and the per-user cache."
+    return _option("--data-dir", _PATH, text)
 
 
 def _option(name: str, kind: Any = str, text: str = "", default: Any = None, **extra: Any) -> click.Option:

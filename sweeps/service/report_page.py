@@ -1,0 +1,245 @@
+"""The report as Markdown.  Every number on the page is in the tables that it is made from, which become report.csv."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from adaptbin.metrics import get_metric
+from sweeps.service.report_orderings import ORDERINGS
+from sweeps.service.report_scores import OTHER_ORDER
+from sweeps.service.report_sources import FULL, TABLES, Source, Sources
+from sweeps.service.report_tables import Report
+
+TABLE = "report.csv"
+"""Name of the file with every number."""
+
+TITLES = {1: "Table 1: linear probes after pretraining", 3: "Table 3: ablations"}
+
+_UNITS = (
+    "Paper: arXiv 2606.19827. AUC, accuracy and QWK are in percent, RMSE in target units, as the paper prints them. "
+    "All are test scores, mean ± sd over n seeds on one split; the paper does not say what its seeds vary. Every "
+    f"number on this page is in [{TABLE}]({TABLE})."
+)
+_GAP = (
+    "Gap: ours − paper. Within: its size is at most the paper's sd, which is printed with one decimal (0.0 is anything "
+    "below 0.05)."
+)
+_FULL = "The paper's full is the masking that scored best on test in its Table 1; ours is the default point named."
+_ORDER = (
+    "QWK is compared, and counted, in the {order} order of labels, the protocol's. The other order is the same "
+    "predictions scored anew; nothing was chosen by it, so it is exploratory and not counted. The paper does not say "
+    "which it uses; its eol scores fit the alphabetical one."
+)
+_DIFFERENCE = (
+    "Difference: of the side that should be better minus the other, in the units above, positive where the ordering "
+    "holds. Marks: the paired test over seeds that was planned (Holm; `*` p ≤ .05, `**` ≤ .01, `***` ≤ .001; `≈` "
+    "equivalent within the margin, `≡` identical). No test was planned between methods of one data set."
+)
+_ALTERNATIVES = (
+    "Models with their defaults, fitted to the same train rows; n is 1 where the fit does not depend on a seed. Beside "
+    "them stands adaptive binning with its linear probe."
+)
+
+
+def page(report: Report, folder: Path) -> str:
+    """The page; ``folder`` is where it will lie, so that it can name tables from there."""
+    parts = [
+        _head(report.sources),
+        _basis(report, folder),
+        *(_paper_table(report.scores, number) for number in TITLES),
+        _ranks(report.ranks),
+        _orderings(report),
+        _alternatives(report),
+    ]
+    return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
+
+
+def counts_lines(report: Report) -> list[str]:
+    """How many numbers are within the paper's sd and how many orderings hold, for the page and the console."""
+    within = [_within_text(row) for row in report.within.to_dict("records")]
+    return [*within, *(_count_text(row) for row in report.counts.to_dict("records"))]
+
+
+def _head(sources: Sources) -> list[str]:
+    names = ", ".join(sources.datasets)
+    return ["# Results beside the paper's", "", f"Data sets: {names}. {_UNITS}"]
+
+
+def _basis(report: Report, folder: Path) -> list[str]:
+    sources = report.sources
+    links = [_link(source, folder) for study in TABLES for source in sources.of(study)]
+    rows = []
+    for row, link in zip(report.basis.to_dict("records"), links, strict=True):
+        counts = "{replicas_found} of {replicas_asked}, {replicas_diverged} diverged".format_map(row)
+        replicas = "–" if row["replicas_asked"] == "" else counts
+        rows.append([row["dataset"], row["study"], row["protocol"], replicas, row["method_version"], link])
+    heads = ["data set", "study", "protocol", "replicas", "method version", "tables"]
+    lines = ["## What it rests on", "", *_markdown(heads, rows)]
+    missing = [f"{study} ({', '.join(names)})" for study in TABLES if (names := sources.not_run(study))]
+    if missing:
+        lines += ["", f"Not run: {'; '.join(missing)}."]
+    if sources.left_out:
+        left_out = ", ".join(f"{source.name} in {_link(source, folder)}" for source in sources.left_out)
+        lines += ["", f"Left out, since an earlier folder has the same study: {left_out}."]
+    if (report.basis["protocol"] != FULL).any():
+        lines += ["", "Numbers of protocols other than full are counted apart, and say nothing of the full one."]
+    return lines
+
+
+def _paper_table(scores: pd.DataFrame, number: int) -> list[str]:
+    rows = scores[scores["table"] == number]
+    lines = [f"## {TITLES[number]}", ""]
+    if rows.empty:
+        return [*lines, "None of its numbers was run."]
+    cells = [
+        [
+            row["dataset"],
+            row["name"],
+            _metric_words(row),
+            _mean_sd(row["paper_mean"], row["paper_sd"], 1),
+            _mean_sd(row["mean"], row["sd"], 2) + _lost(row),
+            row["n"],
+            _number(row["gap"], "+.2f"),
+            "yes" if row["within_paper_sd"] else "no",
+            f"{row['study']}: {row['setting']}" + ("" if row["protocol"] == FULL else f" ({row['protocol']})"),
+        ]
+        for row in rows.to_dict("records")
+    ]
+    heads = ["data set", "line", "metric", "paper", "ours", "n", "gap", "within ± 1 sd", "from"]
+    lines += _markdown(heads, cells)
+    lines += ["", _GAP]
+    if number == 3 and "full" in set(rows["name"]):
+        lines += ["", _FULL]
+    if (rows["role"] == "exploratory").any():
+        primary = rows.loc[rows["metric"].isin(OTHER_ORDER) & (rows["role"] == "primary"), "metric"].iloc[0]
+        order = "alphabetical" if primary == "qwk_alphabetical" else "clinical"
+        lines += ["", _ORDER.format(order=order)]
+    return lines
+
+
+def _ranks(ranks: pd.DataFrame) -> list[str]:
+    if ranks.empty:
+        return []
+    cells = [
+        [row["name"], *(f"{row[name]:.2f}" for name in ("paper_mean", "mean")), f"{row['gap']:+.2f}", row["protocol"]]
+        for row in ranks.to_dict("records")
+    ]
+    heads = ["line", "paper", "ours", "gap", "protocol"]
+    return ["## Table 1: average ranks", "", *_markdown(heads, cells), "", "Ranks are descriptive; 1 is the best."]
+
+
+def _within_text(row: dict[Any, Any]) -> str:
+    share = f"{row['within']} of {row['compared']}"
+    return f"Table {row['table']} ({row['protocol']}): {share} numbers that were run are within the paper's ± 1 sd."
+
+
+def _orderings(report: Report) -> list[str]:
+    lines = ["## How much holds", ""]
+    told = counts_lines(report)
+    if not told:
+        return [*lines, "Nothing of it was run."]
+    lines += [f"- {line}" for line in told]
+    for row in report.counts.to_dict("records"):
+        alike = (report.orderings["ordering"] == row["ordering"]) & (report.orderings["protocol"] == row["protocol"])
+        exceptions = report.orderings[alike & (report.orderings["holds"] != "yes")]
+        if len(exceptions):
+            heading = f"Exceptions to: {ORDERINGS[row['ordering']]} ({row['protocol']})"
+            lines += ["", heading, "", *_exceptions(exceptions)]
+    if len(report.orderings):
+        lines += ["", _DIFFERENCE]
+    return [*lines, *_joint_lines(report.joint)]
+
+
+def _count_text(row: dict[Any, Any]) -> str:
+    tested = row["ordering"] != "ours_above_bin_recon"
+    holds = f" ({row['hold_significantly']} significantly)" if tested else ""
+    fails = f" ({row['fail_significantly']} significantly)" if tested else ""
+    undecided = f", {row['undecided']} undecided" if row["undecided"] else ""
+    paper = (
+        f"; in the paper {row['paper_hold']} of the same {row['paper_compared']} hold" if row["paper_compared"] else ""
+    )
+    return (
+        f"{ORDERINGS[row['ordering']]} ({row['protocol']}): {row['hold']} of {row['compared']} hold{holds}, "
+        f"{row['fail']} fail{fails}{undecided}{paper}."
+    )
+
+
+def _exceptions(rows: pd.DataFrame) -> list[str]:
+    columns: dict[str, Callable[[dict[Any, Any]], Any]] = {
+        "data set": lambda row: row["dataset"],
+        "pair": lambda row: row["name"],
+        "holds": lambda row: row["holds"],
+        "difference": lambda row: _number(row["difference"], "+.3f") + _lost(row),
+        "n": lambda row: row["n"],
+    }
+    if rows["tested"].any():
+        columns |= {"p (Holm)": lambda row: _number(row["p_holm"], ".2g"), "mark": lambda row: row["mark"]}
+    if rows["paper_difference"].notna().any():
+        columns |= {"paper's": lambda row: _number(row["paper_difference"], "+.2f")}
+    return _markdown(list(columns), [[cell(row) for cell in columns.values()] for row in rows.to_dict("records")])
+
+
+def _joint_lines(joint: pd.DataFrame) -> list[str]:
+    lines: list[str] = []
+    for row in joint.to_dict("records"):
+        where = f"{row['datasets']}; {row['protocol']}"
+        share = f"{row['n_better']} of {row['n']}"
+        mark = "" if pd.isna(row["mark"]) else f" {row['mark']}"
+        p = "not tested" if row["test"] == "none" else f"p {row['p']:.2g}, adjusted {row['p_holm']:.2g}{mark}"
+        lines.append(f"- {row['arm']} against {row['against']} ({where}): better on {share}, {p}")
+    return ["", "Over data sets, named beforehand:", "", *lines] if lines else []
+
+
+def _alternatives(report: Report) -> list[str]:
+    lines = ["## Without pretraining", ""]
+    if report.alternatives.empty:
+        return [*lines, "Not run."]
+    ours = report.scores[report.scores["name"].str.startswith("adaptive/") & (report.scores["role"] == "primary")]
+    cells = []
+    for dataset, models in report.alternatives.groupby("dataset", sort=False):
+        cells += [[*_score_cells(row), _number(row["val_mean"], ".2f")] for row in models.to_dict("records")]
+        for row in ours[ours["dataset"] == dataset].to_dict("records"):
+            source = row["study"] if row["protocol"] == FULL else f"{row['study']}; {row['protocol']}"
+            cells.append([*_score_cells({**row, "name": f"{row['name']} ({source})"}), "–"])
+    heads = ["data set", "model", "metric", "test", "n", "validation"]
+    return [*lines, *_markdown(heads, cells), "", _ALTERNATIVES]
+
+
+def _score_cells(row: dict[Any, Any]) -> list[Any]:
+    return [row["dataset"], row["name"], get_metric(row["metric"]).label, _mean_sd(row["mean"], row["sd"], 2), row["n"]]
+
+
+def _metric_words(row: dict[Any, Any]) -> str:
+    words = {"qwk": "QWK, clinical order", "qwk_alphabetical": "QWK, alphabetical order"}
+    label = words.get(row["metric"], get_metric(row["metric"]).label)
+    return label if row["role"] == "primary" else f"{label} (exploratory)"
+
+
+def _mean_sd(mean: float, sd: float, digits: int) -> str:
+    if math.isnan(mean):
+        return "†"
+    return f"{mean:.2f}" + ("" if math.isnan(sd) else f" ± {sd:.{digits}f}")
+
+
+def _lost(row: dict[Any, Any]) -> str:
+    return f" †{row['n_diverged']}" if row["n_diverged"] else ""
+
+
+def _number(value: float, form: str) -> str:
+    return "–" if math.isnan(value) else format(value, form)
+
+
+def _link(source: Source, folder: Path) -> str:
+    path = Path(os.path.relpath(source.folder / next(iter(TABLES[source.study])), folder)).as_posix()
+    return f"[{path}]({path})"
+
+
+def _markdown(heads: Sequence[str], rows: Iterable[Sequence[Any]]) -> list[str]:
+    lines = [heads, ["---"] * len(heads), *rows]
+    return [f"| {' | '.join(str(cell) for cell in line)} |" for line in lines]

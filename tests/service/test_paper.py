@@ -1,0 +1,54 @@
+"""The paper's tables as package data, and its numbers one by one."""
+
+from __future__ import annotations
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+
+from adaptbin.data import get_card
+from adaptbin.metrics import get_metric
+from sweeps.service.paper import (
+    ABLATIONS,
+    PaperScore,
+    ablation_scores,
+    average_ranks,
+    linear_probe_scores,
+    paper_scale,
+)
+from sweeps.service.variants import ablation_study
+
+GOLDEN = Path(__file__).parents[1] / "golden" / "paper_tables.json"
+
+
+def test_the_package_has_the_same_tables_as_the_tests() -> None:
+    packaged = json.loads((files("sweeps.service") / "paper_tables.json").read_text(encoding="utf-8"))
+    assert packaged == json.loads(GOLDEN.read_text(encoding="utf-8"))
+
+
+def test_table_1_has_thirteen_lines_of_eight_data_sets() -> None:
+    scores = linear_probe_scores()
+    assert len(scores) == 13 and all(len(line) == 8 for line in scores.values())
+    assert scores["adaptive/none/Ours"]["eol"] == PaperScore(93.78, 0.4)
+    assert average_ranks()["adaptive/constant/Ours"] == 2.5
+
+
+def test_table_3_has_full_and_four_ablations() -> None:
+    assert tuple(ablation_scores()) == ABLATIONS
+    assert ablation_scores()["w/o FPT"]["pt"] == PaperScore(14.2, 0.2)
+    variants = ablation_study([get_card("eol")]).variants["eol"]
+    assert tuple(variant.name for variant in variants if variant.group != "further") == ABLATIONS
+
+
+@pytest.mark.parametrize(
+    ("mean", "is_within"), [(93.78, True), (94.18, True), (93.38, True), (94.19, False), (93.37, False)]
+)
+def test_the_ends_of_one_sd_are_within(mean: float, is_within: bool) -> None:
+    assert PaperScore(93.78, 0.4).has(mean) is is_within
+
+
+def test_scores_are_in_percent_and_errors_in_target_units() -> None:
+    assert paper_scale(get_metric("qwk")) == 100
+    assert paper_scale(get_metric("rmse")) == 1

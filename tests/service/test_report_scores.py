@@ -1,0 +1,163 @@
+"""Scores beside the paper's: which number, in which unit, within which sd."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from adaptbin.config import Hyperparameters, Protocol
+from sweeps.service.paper import average_ranks, linear_probe_scores
+from sweeps.service.report_scores import METHOD, alternatives_frame, ranks_frame, scores_frame, within_frame
+from sweeps.service.report_sources import Sources, find_sources
+from tests.service.report_folders import (
+    REDUCED,
+    ablation_tables,
+    alternatives_table,
+    benchmark_table,
+    lost,
+    masking_tables,
+    sensitivity_tables,
+    write_study,
+)
+
+OURS = "adaptive/none/Ours"
+
+
+def sources_of(folder: Path, *datasets: str) -> Sources:
+    return find_sources([folder], datasets, Protocol())
+
+
+def row_of(scores: pd.DataFrame, name: str, **other: Any) -> dict[str, Any]:
+    rows = scores[scores["name"] == name]
+    for column, value in other.items():
+        rows = rows[rows[column] == value]
+    (row,) = rows.to_dict("records")
+    return row
+
+
+def test_table_1_of_the_benchmark(tmp_path: Path) -> None:
+    shifts = {OURS: -0.0059, "fixed/none/BR": 0.0301}
+    write_study(tmp_path, "benchmark", "hfc", {"table": benchmark_table("hfc", shifts)})
+    scores = scores_frame(sources_of(tmp_path, "hfc"))
+    assert list(scores["name"]) == list(linear_probe_scores()), "in the paper's order"
+    row = row_of(scores, OURS)
+    assert (row["paper_mean"], row["paper_sd"]) == (93.25, 0.6)
+    assert [row[name] for name in ("mean", "sd", "gap")] == pytest.approx([92.66, 0.4, -0.59])
+    assert row["within_paper_sd"] and row["setting"] == "chosen on validation: T 10"
+    other = row_of(scores, "fixed/none/BR")
+    assert other["gap"] == pytest.approx(3.01) and not other["within_paper_sd"]
+    assert row_of(scores, "none/none/VR")["setting"] == "nothing to choose"
+    assert row_of(scores, "none/random/MX")["setting"] == "chosen on validation: p_m 0.2"
+    assert within_frame(scores).to_dict("records") == [{"table": 1, "protocol": "full", "compared": 13, "within": 12}]
+
+
+def test_errors_stay_in_target_units(tmp_path: Path) -> None:
+    write_study(tmp_path, "benchmark", "pt", {"table": benchmark_table("pt", {OURS: 0.2})})
+    row = row_of(scores_frame(sources_of(tmp_path, "pt")), OURS)
+    assert [row[name] for name in ("paper_mean", "mean", "sd", "gap")] == pytest.approx([14.27, 14.47, 0.004, 0.2])
+    assert not row["within_paper_sd"] and row["metric"] == "rmse"
+
+
+def test_what_is_missing_has_no_row_and_what_diverged_counts(tmp_path: Path) -> None:
+    changed = {"fixed/none/BR": lost("missing"), OURS: lost("diverged"), "none/none/VR": {"n_diverged": 2}}
+    write_study(tmp_path, "benchmark", "hfc", {"table": benchmark_table("hfc", **changed)})
+    scores = scores_frame(sources_of(tmp_path, "hfc"))
+    assert "fixed/none/BR" not in set(scores["name"])
+    row = row_of(scores, OURS)
+    assert row["n"] == 0 and row["n_diverged"] == 3 and not row["within_paper_sd"]
+    chosen = row_of(scores, "none/none/VR")
+    assert chosen["setting"] == "nothing to choose; 2 replicas of other candidates diverged"
+    assert chosen["n_diverged"] == 0 and chosen["within_paper_sd"]
+    assert within_frame(scores)[["compared", "within"]].values.tolist() == [[12, 11]]
+
+
+def test_table_3_of_the_ablation(tmp_path: Path) -> None:
+    write_study(tmp_path, "ablation", "ctg", ablation_tables("ctg", {"w/o DIGS": -0.01}))
+    scores = scores_frame(sources_of(tmp_path, "ctg"))
+    assert list(scores["name"]) == ["full", "w/o FWA", "w/o FPT", "w/o DIGS", "w/o HORD"]
+    assert row_of(scores, "w/o DIGS")["gap"] == pytest.approx(-1.0)
+    assert list(scores["within_paper_sd"]) == [True, True, True, False, True]
+    default = "default point, not tuned: masking none, T 2"
+    changes = ["", "", "; refine_every = 6", "; split_score = variance", ""]
+    assert list(scores["setting"]) == [default + change for change in changes]
+
+
+def test_a_point_with_a_diverged_seed_is_not_within(tmp_path: Path) -> None:
+    frames = ablation_tables("ctg")
+    frames["points"].loc[1, ["n", "n_diverged"]] = [9, 1]
+    write_study(tmp_path, "ablation", "ctg", frames)
+    row = row_of(scores_frame(sources_of(tmp_path, "ctg")), "w/o FWA")
+    assert row["gap"] == pytest.approx(0) and row["n_diverged"] == 1 and not row["within_paper_sd"]
+
+
+def test_a_point_that_has_not_run_has_no_row(tmp_path: Path) -> None:
+    frames = ablation_tables("ctg")
+    frames["points"].loc[1, ["n", "n_diverged"]] = [0, 0]
+    write_study(tmp_path, "ablation", "ctg", frames)
+    assert "w/o FWA" not in set(scores_frame(sources_of(tmp_path, "ctg"))["name"])
+
+
+def test_the_default_of_the_sensitivity_study_in_both_orders_of_labels(tmp_path: Path) -> None:
+    differences = {("tau", 1e-3): -0.02, ("patience", 50.0): 0.01}
+    write_study(tmp_path, "sensitivity", "eol", sensitivity_tables("eol", differences))
+    scores = scores_frame(sources_of(tmp_path, "eol"))
+    row = row_of(scores, OURS, metric="qwk")
+    assert row["role"] == "primary" and row["gap"] == pytest.approx(0) and row["n"] == 10
+    other = row_of(scores, OURS, metric="qwk_alphabetical")
+    # Three replicas of the default, each once though two panels have them: .01, .011 and .012 lower.
+    assert other["role"] == "exploratory" and other["n"] == 3
+    assert (other["gap"], other["sd"]) == (pytest.approx(-1.1), pytest.approx(0.1))
+    assert within_frame(scores)["compared"].to_list() == [1], "what is exploratory is not counted"
+
+
+def test_a_default_that_was_chosen_says_so(tmp_path: Path) -> None:
+    point = Hyperparameters(masking="random", mask_prob=0.3, t_init=10)
+    told = {"defaults": {"hfc": point.to_dict()}, "choices": {"hfc": {}}}
+    write_study(tmp_path, "sensitivity", "hfc", sensitivity_tables("hfc", {("tau", 1e-3): 0.0}), **told)
+    row = row_of(scores_frame(sources_of(tmp_path, "hfc")), "adaptive/random/Ours")
+    assert row["setting"] == "default point, chosen on validation: masking random, p_m 0.3, T 10"
+
+
+def test_the_choice_of_the_masking_study(tmp_path: Path) -> None:
+    write_study(tmp_path, "masking", "hfc", masking_tables("hfc"))
+    scores = scores_frame(sources_of(tmp_path, "hfc"))
+    row = row_of(scores, "adaptive/random/Ours")
+    assert len(scores) == 1 and row["mean"] == pytest.approx(96.88)
+    assert row["setting"] == "chosen on validation: p_m 0.3, T 2"
+
+
+def test_a_number_that_several_studies_ran_counts_once_and_reduced_ones_apart(tmp_path: Path) -> None:
+    write_study(tmp_path, "benchmark", "hfc", {"table": benchmark_table("hfc", {"adaptive/random/Ours": 0.1})})
+    write_study(tmp_path, "masking", "hfc", masking_tables("hfc"))
+    write_study(tmp_path, "sensitivity", "hfc", sensitivity_tables("hfc", {("tau", 1e-3): 0.0}), notes=[REDUCED])
+    scores = scores_frame(sources_of(tmp_path, "hfc"))
+    assert list(scores.loc[scores["name"] == "adaptive/random/Ours", "study"]) == ["benchmark", "masking"]
+    assert within_frame(scores).values.tolist() == [[1, "full", 13, 12], [1, REDUCED, 1, 1]]
+
+
+def test_a_data_set_that_the_paper_lacks_has_no_row(tmp_path: Path) -> None:
+    frames = {name: frame.assign(dataset="breast_cancer") for name, frame in ablation_tables("hfc").items()}
+    write_study(tmp_path, "ablation", "breast_cancer", frames)
+    assert scores_frame(sources_of(tmp_path, "breast_cancer")).empty
+
+
+@pytest.mark.parametrize("names", [list(linear_probe_scores()[OURS]), ["eol", "hfc"]])
+def test_average_ranks_need_the_papers_eight(tmp_path: Path, names: list[str]) -> None:
+    ranks = pd.DataFrame([name.split("/") for name in average_ranks()], columns=list(METHOD))
+    ranks["average"] = [rank + 1 for rank in average_ranks().values()]
+    table = pd.concat([benchmark_table(name) for name in names])
+    write_study(tmp_path, "benchmark", names, {"table": table, "ranks": ranks})
+    frame = ranks_frame(sources_of(tmp_path, *names))
+    assert len(frame) == (13 if len(names) == 8 else 0)
+    assert frame["gap"].to_list() == pytest.approx([1.0] * len(frame))
+
+
+def test_alternatives_have_one_row_each(tmp_path: Path) -> None:
+    write_study(tmp_path, "alternatives", "hfc", alternatives_table("hfc"))
+    trees, forest = alternatives_frame(sources_of(tmp_path, "hfc")).to_dict("records")
+    assert (trees["name"], trees["n"], trees["mean"], trees["val_mean"]) == ("trees", 1, 75.0, 85.0)
+    assert pd.isna(trees["sd"]) and not trees["depends_on_seed"]
+    assert (forest["n"], forest["mean"], forest["sd"]) == (2, pytest.approx(75.0), pytest.approx(50**0.5))
