@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+AGAIN_SECONDS = 0.05
+"""After so long a signal that came in the middle of an import comes again."""
 
 
 class Interrupted(Exception):
@@ -69,17 +74,46 @@ def noting_signals() -> Iterator[Interruption]:
 
 
 @contextmanager
-def raising_sigterm() -> Iterator[None]:
-    """Have SIGTERM raise :class:`Terminated`, so that what is open is closed; its default ends the process at once."""
+def raising_signals() -> Iterator[None]:
+    """Have SIGINT raise KeyboardInterrupt and SIGTERM :class:`Terminated`, so that what is open is closed.
+
+    But not in the middle of an import, where the signal comes again a moment later: one that is cut short may leave its
+    lock held, and a thread that needs the same module then waits for good.  A SIGINT that is ignored (by a shell, for
+    what it runs in the background) stays so.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    read, write = os.pipe()
 
     def stop(number: int, frame: FrameType | None) -> None:
-        raise Terminated
+        if _is_in_import(frame):
+            os.write(write, bytes([number]))  # takes no lock, which may be held just here
+            return
+        raise Terminated if number == signal.SIGTERM else KeyboardInterrupt
 
-    before = signal.signal(signal.SIGTERM, stop)
+    def send_again() -> None:
+        while number := os.read(read, 1):
+            time.sleep(AGAIN_SECONDS)
+            os.kill(os.getpid(), number[0])
+        os.close(read)
+
+    threading.Thread(target=send_again, name="signals", daemon=True).start()
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    for number, handler in before.items():
+        if number != signal.SIGINT or handler != signal.SIG_IGN:
+            signal.signal(number, stop)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+        os.close(write)
+
+
+def _is_in_import(frame: FrameType | None) -> bool:
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

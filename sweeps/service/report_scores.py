@@ -13,6 +13,7 @@ import pandas as pd
 
 from adaptbin.metrics import get_metric
 from sweeps.service.choice import CHOSEN_FIELDS
+from sweeps.service.methods import METHOD
 from sweeps.service.paper import ABLATIONS, PaperScore, ablation_scores, average_ranks, linear_probe_scores, paper_scale
 from sweeps.service.report_sources import Source, Sources
 from sweeps.service.stats import standard_deviation
@@ -20,9 +21,6 @@ from sweeps.service.tables import finished_scores
 
 OTHER_ORDER = {"qwk": "qwk_alphabetical", "qwk_alphabetical": "qwk"}
 """Kappa in the protocol's order of labels -> the same predictions scored in the other order."""
-
-METHOD = ("binning", "masking", "objective")
-"""Columns that name a line of Table 1."""
 
 COLUMNS = (
     *("table", "dataset", "name", "metric", "role", "study", "setting", "protocol", "n", "n_diverged"),

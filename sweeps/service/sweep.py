@@ -16,7 +16,7 @@ from adaptbin.config import Replica
 from adaptbin.errors import AdaptBinError, ConfigError, DataError
 from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlace
 from sweeps.service.failures import FailureLog
-from sweeps.service.interrupt import Terminated, raising_sigterm
+from sweeps.service.interrupt import Terminated, raising_signals
 from sweeps.service.manifest import manifest
 from sweeps.service.options import Options, parse_options
 from sweeps.service.plan import Plan
@@ -61,7 +61,7 @@ def run_script(
     be written.  2: the request was refused, before anything was trained.  128 + n: stopped by signal n.
     """
     try:
-        with raising_sigterm():
+        with raising_signals():
             options = parse_options(argv, prog=prog, about=about, own_options=own_options)
             return 0 if options is None else Sweep(options, build(options), runner or _ray_runner(options)).run()
     except AdaptBinError as error:

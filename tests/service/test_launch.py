@@ -21,7 +21,7 @@ from sweeps.service import kernel_kills, nodes
 from sweeps.service.calls import CallThread
 from sweeps.service.checkpoints import FolderPlace
 from sweeps.service.dispatch import PackQueue, pack_records, unpack_records
-from sweeps.service.interrupt import Interrupted, Terminated, noting_signals
+from sweeps.service.interrupt import Terminated, noting_signals
 from sweeps.service.launch import RayRunner
 from sweeps.service.launch import fit as fit_module
 from sweeps.service.launch.fit import Fit
@@ -84,23 +84,6 @@ def test_a_signal_ends_the_run_at_the_next_report(breast_cancer: EncodedTable, t
     assert signal.getsignal(signal.SIGTERM) == before
     # The pack that was cut short can be planned again as it was.
     assert FolderPlace(tmp_path).begun() == {PACKS[2].key: tuple(r.id for r in PACKS[2].replicas)}
-
-
-def test_a_second_signal_acts_at_once() -> None:
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job ignores it
-    try:
-        _signal_twice()
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-def _signal_twice() -> None:
-    with pytest.raises(KeyboardInterrupt), noting_signals() as interruption:
-        signal.raise_signal(signal.SIGINT)
-        assert interruption.signum == signal.SIGINT
-        with pytest.raises(Interrupted, match="SIGINT"):
-            interruption.check()
-        signal.raise_signal(signal.SIGINT)
 
 
 def at_once(runner: Any, resources: Resources) -> int:
