@@ -49,9 +49,9 @@ def describe_point(hyperparameters: Mapping[str, Any], default: Mapping[str, Any
     Tags ``adaptbin.panel`` and ``adaptbin.value`` are the changed field and its value ("all" and "default" for the
     default point); several changed fields are joined by commas.
     """
-    point, usual = (Hyperparameters.from_dict(values) for values in (hyperparameters, default))
-    values = {field.name: (getattr(point, field.name), getattr(usual, field.name)) for field in fields(point)}
-    changed = {name: value for name, (value, other) in values.items() if value != other}
+    left_out = {field.name: field.default for field in fields(Hyperparameters)}  # some are told only where they differ
+    usual = {**left_out, **default}
+    changed = {name: value for name, value in {**left_out, **hyperparameters}.items() if usual.get(name) != value}
     name = ", ".join(f"{key} = {_short(value)}" for key, value in changed.items())
     return PointRun(
         key=content_hash(dict(hyperparameters)),
