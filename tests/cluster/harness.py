@@ -183,7 +183,9 @@ class Cluster:
         try:
             head = self._begin(self.head_with, head=True)
             self._finish(head)
-            self.address = (head.folder / "ray" / "ray_current_cluster").read_text().strip()
+            # Ray says that it has started before it writes where.
+            known = head.folder / "ray" / "ray_current_cluster"
+            self.address = str(wait_until(lambda: known.is_file() and known.read_text().strip(), "the head's address"))
             for first in range(0, len(self.nodes_with), START_AT_ONCE):
                 begun = [self._begin(resources) for resources in self.nodes_with[first : first + START_AT_ONCE]]
                 for node in begun:
