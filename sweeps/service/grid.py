@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 MASKINGS: tuple[MaskingKind, ...] = get_args(MaskingKind)
 """Kinds of masking, the simplest first."""
 
+MASK_PROBS, T_INITS = (0.1, 0.2, 0.3), (2, 10)
+"""The paper's values of p_m, and of T and T_init (Sec. 3)."""
+
 GRID = ("masking", "mask_prob", "t_init")
 """Fields of :class:`adaptbin.config.Hyperparameters` that the masking study moves; columns that name its points."""
 
@@ -133,8 +136,8 @@ class MaskingStudy(GridStudy):
 def masking_study(
     cards: Sequence[DatasetCard],
     *,
-    mask_probs: Sequence[float] = (0.1, 0.2, 0.3),
-    t_inits: Sequence[int] = (2, 10),
+    mask_probs: Sequence[float] = MASK_PROBS,
+    t_inits: Sequence[int] = T_INITS,
     seeds: Sequence[int] = tuple(range(10)),
     seeds_vary: SeedsVary = "pretrain",
     protocol: Protocol | None = None,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from adaptbin.config import Budget, Hyperparameters, MaskingKind, PretextName, Protocol, SeedsVary
-from sweeps.service.grid import MASKINGS, GridStudy
+from sweeps.service.grid import MASK_PROBS, MASKINGS, T_INITS, GridStudy
 from sweeps.service.points import DatasetCard, require_each_once
 
 if TYPE_CHECKING:
@@ -152,8 +152,8 @@ def settings_of(method: Method, mask_prob: float, t_init: int | None) -> list[st
 def benchmark_study(
     cards: Sequence[DatasetCard],
     *,
-    mask_probs: Sequence[float] = (0.1, 0.2, 0.3),
-    t_inits: Sequence[int] = (2, 10),
+    mask_probs: Sequence[float] = MASK_PROBS,
+    t_inits: Sequence[int] = T_INITS,
     seeds: Sequence[int] = tuple(range(10)),
     seeds_vary: SeedsVary = "pretrain",
     protocol: Protocol | None = None,
