@@ -14,12 +14,24 @@ from collections.abc import Sequence
 from adaptbin.data.registry import get_card
 from sweeps.service.choice import choices_for
 from sweeps.service.options import Options
-from sweeps.service.parameters import choice_options, comparison_options, default_point_options, variant_options
+from sweeps.service.parameters import (
+    choice_options,
+    comparison_options,
+    default_point_options,
+    seeds_vary_options,
+    variant_options,
+)
 from sweeps.service.sweep import run_script
 from sweeps.service.variants import AblationStudy, ablation_study
 from sweeps.service.work import Runner
 
-OPTIONS = (*variant_options(), *default_point_options(), *choice_options(), *comparison_options())
+OPTIONS = (
+    *seeds_vary_options(),
+    *variant_options(),
+    *default_point_options(),
+    *choice_options(),
+    *comparison_options(),
+)
 """Options besides those of all scripts."""
 
 

@@ -13,8 +13,12 @@ from collections.abc import Sequence
 from adaptbin.data.registry import get_card
 from sweeps.service.methods import BenchmarkStudy, benchmark_study
 from sweeps.service.options import Options
+from sweeps.service.parameters import seeds_vary_options
 from sweeps.service.sweep import run_script
 from sweeps.service.work import Runner
+
+OPTIONS = tuple(seeds_vary_options())
+"""Options besides those of all scripts."""
 
 
 def study(options: Options) -> BenchmarkStudy:
@@ -30,7 +34,7 @@ def study(options: Options) -> BenchmarkStudy:
 
 def main(argv: Sequence[str] | None = None, *, runner: Runner | None = None) -> int:
     """Run the script.  ``argv``: words of the command line, by default those typed.  ``runner``: by default Ray."""
-    return run_script(argv, prog="benchmark.py", about=__doc__ or "", own_options=(), build=study, runner=runner)
+    return run_script(argv, prog="benchmark.py", about=__doc__ or "", own_options=OPTIONS, build=study, runner=runner)
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from adaptbin.data.registry import get_card
 from sweeps.service.grid import MaskingStudy, masking_study
 from sweeps.service.options import Options
-from sweeps.service.parameters import show_test_options
+from sweeps.service.parameters import seeds_vary_options, show_test_options
 from sweeps.service.sweep import run_script
 from sweeps.service.work import Runner
 
-OPTIONS = tuple(show_test_options())
+OPTIONS = (*seeds_vary_options(), *show_test_options())
 """Options besides those of all scripts."""
 
 

@@ -13,11 +13,23 @@ from adaptbin.data.registry import get_card
 from sweeps.service.choice import choices_for
 from sweeps.service.options import Options
 from sweeps.service.panels import SensitivityStudy, get_panels, sensitivity_study
-from sweeps.service.parameters import choice_options, comparison_options, default_point_options, panel_options
+from sweeps.service.parameters import (
+    choice_options,
+    comparison_options,
+    default_point_options,
+    panel_options,
+    seeds_vary_options,
+)
 from sweeps.service.sweep import run_script
 from sweeps.service.work import Runner
 
-OPTIONS = (*panel_options(), *default_point_options(), *choice_options(), *comparison_options())
+OPTIONS = (
+    *seeds_vary_options(),
+    *panel_options(),
+    *default_point_options(),
+    *choice_options(),
+    *comparison_options(),
+)
 """Options besides those of all scripts."""
 
 

@@ -183,12 +183,13 @@ def _pretrainings(pack: Pack) -> int:
 def describe(plan: Plan, guess: Estimate, now: datetime | None = None) -> str:
     """A plan in words: points x seeds, done, failed and to do, packs, what each is given, and how long it takes."""
     study = plan.study
-    points, seeds, datasets = len(study.unique_points), len(study.seeds), len(study.datasets)
-    times = f" x {datasets} data sets" if datasets > 1 else ""
+    points, kinds = len(study.unique_points), study.all_seeds_vary
+    times = f" x {len(study.datasets)} data sets" if len(study.datasets) > 1 else ""
+    times += f" x {len(kinds)} kinds of seeds ({', '.join(kinds)})" if len(kinds) > 1 else ""
     failed = f", {len(plan.failed)} failed before and left out" if plan.failed else ""
     lines = [
-        f"{study.name} of {', '.join(study.datasets)}: {points} points x {seeds} seeds{times} = "
-        f"{points * seeds * datasets} replicas, {len(plan.done)} done{failed}, {len(plan.to_do)} to do"
+        f"{study.name} of {', '.join(study.datasets)}: {points} point{'' if points == 1 else 's'} x {len(study.seeds)} "
+        f"seeds{times} = {len(study.all_replicas)} replicas, {len(plan.done)} done{failed}, {len(plan.to_do)} to do"
     ]
     if plan.packs:
         packed = sorted({len(pack.replicas) for pack in plan.packs})

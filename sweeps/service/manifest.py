@@ -107,7 +107,7 @@ def manifest(
         "choices": {name: choice.to_dict() for name, choice in study.choices.items()},
         study.extent_name: study.extent,
         "seeds": list(study.seeds),
-        "seeds_vary": study.seeds_vary,
+        "seeds_vary": study.seeds_vary if len(study.all_seeds_vary) == 1 else list(study.all_seeds_vary),
         "hardware": hardware(device),
         "trained_on": [{name: runtime.get(name) for name in TRAINED_ON} for runtime in seen.values()],
         "replicas": {

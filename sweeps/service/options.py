@@ -166,7 +166,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         datasets=datasets,
         preset=given["preset"],
         seeds=_or(given["seeds"], tuple(range(preset.seeds))),
-        seeds_vary=given["seeds_vary"],
+        seeds_vary=given.get("seeds_vary", "pretrain"),
         budget=Budget(
             epochs=_or(given["epochs"], preset.epochs),
             probe_epochs=_or(given["probe_epochs"], preset.probe_epochs),

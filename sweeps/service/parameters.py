@@ -48,7 +48,6 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         _dataset_option(),
         _one("--preset", tuple(PRESETS), f"How much to train ({presets}).", "paper"),
         _option("--seeds", _Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
-        _one("--seeds-vary", get_args(SeedsVary), "What a seed changes.", "pretrain"),
         _option("--epochs", int, "Pretraining epochs."),
         _option("--probe-epochs", int, "Epochs of each linear probe."),
         _option("--probes", int, "Linear probes per replica; its score is their mean.", Budget().probes),
@@ -72,6 +71,11 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         _option("--retry-failed", bool, "Train again what failed in earlier runs.", False, is_flag=True),
         _option("--rebuild", bool, "Tables, figures and MLflow from the results files alone.", False, is_flag=True),
     ]  # fmt: skip
+
+
+def seeds_vary_options() -> list[click.Parameter]:
+    """What a seed changes; without the option it is the pretraining."""
+    return [_one("--seeds-vary", get_args(SeedsVary), "What a seed changes.", "pretrain")]
 
 
 def panel_options() -> list[click.Parameter]:

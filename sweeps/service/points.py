@@ -2,7 +2,7 @@
 
 A *point* is one choice of hyperparameters.  Studies differ in the points that they train and in what they make of the
 results.  Each kind is a subclass in a module of its own: :mod:`sweeps.service.panels`, :mod:`sweeps.service.grid`,
-:mod:`sweeps.service.variants`.
+:mod:`sweeps.service.methods`, :mod:`sweeps.service.variants`, :mod:`sweeps.service.variance`.
 """
 
 from __future__ import annotations
@@ -114,6 +114,11 @@ class Study(ABC):
         """Distinct points of the first data set; see :meth:`unique_points_of`."""
         return self.unique_points_of(self.datasets[0])
 
+    @property
+    def all_seeds_vary(self) -> tuple[SeedsVary, ...]:
+        """What seeds change in turn: every point is trained with all seeds under each; most studies have one."""
+        return (self.seeds_vary,)
+
     def default_of(self, dataset: str) -> Hyperparameters:
         """The default point of a data set: the study's, with what was chosen for that data set."""
         choice = self.choices.get(dataset)
@@ -125,7 +130,12 @@ class Study(ABC):
         found = {}
         for card in self.cards:
             points = self.unique_points_of(card.key)
-            found[card.key] = tuple(self.replica(card, point, seed) for seed in self.seeds for point in points)
+            found[card.key] = tuple(
+                self.replica(card, point, seed, seeds_vary)
+                for seeds_vary in self.all_seeds_vary
+                for seed in self.seeds
+                for point in points
+            )
         return found
 
     @property
@@ -133,15 +143,17 @@ class Study(ABC):
         """Replicas of all data sets, one data set after the other."""
         return tuple(replica for replicas in self.replicas.values() for replica in replicas)
 
-    def replica(self, card: DatasetCard, hyperparameters: Hyperparameters, seed: int) -> Replica:
-        """The replica that trains one point with one seed on one data set."""
+    def replica(
+        self, card: DatasetCard, hyperparameters: Hyperparameters, seed: int, seeds_vary: SeedsVary | None = None
+    ) -> Replica:
+        """The replica that trains one point with one seed on one data set; ``seeds_vary``: by default the study's."""
         return Replica(
             dataset=card.key,
             fingerprint=card.fingerprint,
             architecture=card.architecture,
             hyperparameters=hyperparameters,
             seed=seed,
-            seeds_vary=self.seeds_vary,
+            seeds_vary=seeds_vary or self.seeds_vary,
             protocol=self.protocol,
             budget=self.budget,
         )

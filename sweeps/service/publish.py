@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaptbin.config import Hyperparameters
+from adaptbin.config import Hyperparameters, SeedsVary
 from sweeps.service.points import Study
 
 if TYPE_CHECKING:
@@ -25,8 +25,9 @@ class Published:
 
     folder: Path
     files: tuple[Path, ...]
-    summaries: Mapping[str, Mapping[Hyperparameters, Mapping[str, Any]]]
-    """Per data set the aggregate of every point, for MLflow: `n`, `diverged`, numbers, and texts, which become tags."""
+    summaries: Mapping[tuple[str, SeedsVary], Mapping[Hyperparameters, Mapping[str, Any]]]
+    """Per data set and what its seeds vary the aggregate of every point, for MLflow: `n`, `diverged`, numbers, and
+    texts, which become tags."""
     shown: tuple[RenderableType, ...]
     """What the console shows of it."""
 

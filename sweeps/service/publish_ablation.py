@@ -44,7 +44,7 @@ def publish(
     return Published(
         folder,
         tuple(files),
-        summaries={name: _summaries(tables, study, name) for name in study.datasets},
+        summaries={(name, study.seeds_vary): _summaries(tables, study, name) for name in study.datasets},
         shown=tuple(table(tables, name) for name in shown for table in (summary_table, refinement_table)),
     )
 

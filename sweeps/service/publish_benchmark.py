@@ -86,6 +86,9 @@ def publish(
     return Published(
         folder,
         tuple(files),
-        summaries={name: point_summaries(tables.points, study.only(name)) for name, tables in per_dataset.items()},
+        summaries={
+            (name, study.seeds_vary): point_summaries(tables.points, study.only(name))
+            for name, tables in per_dataset.items()
+        },
         shown=tuple(shown),
     )

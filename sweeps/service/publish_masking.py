@@ -60,7 +60,7 @@ def publish(
     return Published(
         folder,
         tuple(files),
-        summaries={dataset: point_summaries(tables.points, study)},
+        summaries={(dataset, study.seeds_vary): point_summaries(tables.points, study)},
         shown=(summary_table(tables, study, show_test=show_test), Text(choice_text(tables, study))),
     )
 

@@ -50,7 +50,7 @@ def publish(
     return Published(
         folder,
         tuple(files),
-        summaries={name: _summaries(points, study, name) for name in study.datasets},
+        summaries={(name, study.seeds_vary): _summaries(points, study, name) for name in study.datasets},
         shown=tuple(summary_table(points, significance, study, name) for name in drawn),
     )
 

@@ -1,0 +1,103 @@
+"""The variance study: one point of each data set, trained with seeds that change more and more.
+
+Under "probe" all seeds share a split and a pretraining, under "pretrain" a split, under "split" nothing.  What a score
+varies by under one and not under the one before is the part of what was let go
+(:mod:`sweeps.service.tables_variance`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
+
+from adaptbin.config import Budget, Hyperparameters, Protocol, SeedsVary
+from adaptbin.errors import ConfigError
+from sweeps.service.choice import Choice
+from sweeps.service.points import DatasetCard, Study, require_each_once
+
+if TYPE_CHECKING:
+    from sweeps.service.options import Options
+    from sweeps.service.publish import Published
+
+KINDS: tuple[SeedsVary, ...] = ("probe", "pretrain", "split")
+"""What seeds change, from the least to all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VarianceStudy(Study):
+    """The default point of each data set under every kind of seeds."""
+
+    extent_name: ClassVar[str] = "kinds_of_seeds"
+    is_joint: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if len(self.seeds) < 2:
+            raise ConfigError(f"a variance needs at least 2 seeds, got {len(self.seeds)}")
+        super().__post_init__()
+
+    @property
+    def all_seeds_vary(self) -> tuple[SeedsVary, ...]:
+        """All of :data:`KINDS`."""
+        return KINDS
+
+    def unique_points_of(self, dataset: str) -> tuple[Hyperparameters, ...]:
+        """The default point alone."""
+        return (self.default_of(dataset),)
+
+    @property
+    def extent(self) -> dict[str, list[Any]]:
+        """``seeds_vary`` -> its kinds."""
+        return {"seeds_vary": list(KINDS)}
+
+    def with_value(self, key: str, value: float) -> Self:
+        """Raises ConfigError: the study has one point."""
+        _refuse("added to", key, value)
+
+    def without_value(self, key: str, value: float) -> Self:
+        """Raises ConfigError: the study has one point."""
+        _refuse("cancelled in", key, value)
+
+    def option_for(self, value: str) -> None:
+        """None: there are no values."""
+
+    def publish(
+        self, records: Sequence[Mapping[str, Any]], folder: Path, options: Options, manifest: Mapping[str, Any]
+    ) -> Published:
+        """See :class:`sweeps.service.points.Study`."""
+        from sweeps.service.publish_variance import publish  # what draws takes seconds to import
+
+        return publish(self, records, folder, primary=options.primary, manifest=manifest)
+
+
+def variance_study(
+    cards: Sequence[DatasetCard],
+    *,
+    default: Hyperparameters | None = None,
+    choices: Mapping[str, Choice] | None = None,
+    seeds: Sequence[int] = tuple(range(10)),
+    protocol: Protocol | None = None,
+    budget: Budget | None = None,
+) -> VarianceStudy:
+    """Each data set's default point under every kind of seeds, all seeds, all data sets.
+
+    ``choices``: data set -> what was chosen for it, which its default point takes over.  Raises ConfigError when there
+    is no data set, or one is named twice; when there are fewer than two seeds, or one is named twice.
+    """
+    require_each_once("data set", [card.key for card in cards])
+    require_each_once("seed", seeds)
+    return VarianceStudy(
+        name="variance",
+        cards=tuple(cards),
+        default=Hyperparameters() if default is None else default,
+        choices={} if choices is None else choices,
+        seeds=tuple(seeds),
+        seeds_vary="pretrain",  # as the choices that it takes over; see all_seeds_vary
+        protocol=Protocol() if protocol is None else protocol,
+        budget=Budget() if budget is None else budget,
+    )
+
+
+def _refuse(what: str, key: str, value: float) -> NoReturn:
+    raise ConfigError(f"a variance study has one point, so nothing can be {what} it, got {key}={value:g}")

@@ -1,0 +1,44 @@
+"""Train one point with seeds that change the probes alone, the pretraining too, and the split too: where scores vary.
+
+The variance of a score is taken apart into what comes of the probes, of the pretraining, and of the split. Each part is
+shown with its 95 % interval. The point is the default; --choice-from takes over what masking.py chose. Whatever is
+finished stays finished: the same command continues where it stopped.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from adaptbin.data.registry import get_card
+from sweeps.service.choice import choices_for
+from sweeps.service.options import Options
+from sweeps.service.parameters import choice_options, default_point_options
+from sweeps.service.sweep import run_script
+from sweeps.service.variance import VarianceStudy, variance_study
+from sweeps.service.work import Runner
+
+OPTIONS = (*default_point_options(), *choice_options())
+"""Options besides those of all scripts."""
+
+
+def study(options: Options) -> VarianceStudy:
+    """The variance study that the options ask for."""
+    cards = [get_card(name) for name in options.datasets]
+    return variance_study(
+        cards,
+        default=options.default,
+        choices=choices_for(options, cards),
+        seeds=options.seeds,
+        protocol=options.protocol,
+        budget=options.budget,
+    )
+
+
+def main(argv: Sequence[str] | None = None, *, runner: Runner | None = None) -> int:
+    """Run the script.  ``argv``: words of the command line, by default those typed.  ``runner``: by default Ray."""
+    return run_script(argv, prog="variance.py", about=__doc__ or "", own_options=OPTIONS, build=study, runner=runner)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
