@@ -1,7 +1,7 @@
 """Hold what the other scripts left against the paper: one page, report.md, and report.csv with every number in it.
 
 It reads the tables in their output folders and trains nothing: scores beside the paper's Tables 1 and 3, how many of
-its orderings hold, and models that need no pretraining. What was not run is named.
+its orderings hold, where the variance is, and models that need no pretraining. What was not run is named.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sweeps import ablation, alternatives, benchmark, masking, report, sensitivity
+from sweeps import ablation, alternatives, benchmark, masking, report, sensitivity, variance
 from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
@@ -73,6 +73,7 @@ SCRIPTS = {
     "sweeps/masking.py": (masking, 28),
     "sweeps/ablation.py": (ablation, 16),
     "sweeps/benchmark.py": (benchmark, 94),
+    "sweeps/variance.py": (variance, 6),
 }
 """Script -> its module, and the replicas that it trains on one data set with two seeds."""
 FILES = ("figure.png", "figure.pdf", "figure.svg", "caption.txt", "replicas.csv", "manifest.json")

@@ -28,6 +28,7 @@ from tests.service.report_folders import (
     lost,
     masking_tables,
     sensitivity_tables,
+    variance_tables,
     write_study,
 )
 
@@ -49,6 +50,7 @@ def results(tmp_path: Path) -> Path:
     contrasts = pd.DataFrame([{**contrast, "mark": ""}])
     write_study(folder, "benchmark", ["eol", "bfp"], {"table": both, "contrasts": contrasts})
     write_study(folder, "masking", "eol", masking_tables("eol"))
+    write_study(folder, "variance", "eol", variance_tables("eol"))
     write_study(
         folder, "sensitivity", "eol", sensitivity_tables("eol", {("tau", 1e-3): -0.02, ("patience", 3.0): 0.004})
     )
@@ -75,7 +77,13 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     assert "Data sets: eol, bfp." in text
     basis = rows_below(text, "## What it rests on")
     assert ["bfp", "sensitivity", REDUCED, "19 of 20, 1 diverged", "2"] in [row[:5] for row in basis]
-    assert "Not run: masking (bfp)." in text
+    assert "Not run: masking (bfp); variance (bfp)." in text
+    parts = rows_below(text, "## Where the variance is")
+    assert [row[:9] for row in parts] == [
+        ["eol", "split", "QWK", "0.00", "0.10 to 20.00", "0 %", "87.00 ± 5.00 †1", "9", "0.4"],
+        ["eol", "pretraining", "QWK", "3.00", "0.10 to 20.00", "36 %", "92.00 ± 5.00", "10", "0.4"],
+        ["eol", "probe", "QWK", "4.00", "0.10 to 20.00", "64 %", "91.00 ± 5.00", "10", "0.4"],
+    ]
     scores = rows_below(text, "## Table 1: linear probes")
     name = "adaptive/none/Ours"
     assert [row[:8] for row in scores if row[:2] == ["eol", name]] == [
@@ -107,11 +115,13 @@ def test_every_number_on_the_page_is_in_the_table(results: Path) -> None:
     text = (results / "report.md").read_text(encoding="utf-8")
     table = pd.read_csv(results / "report.csv")
     assert set(table["section"]) == {
-        *("rests on", "scores", "within", "orderings", "counts", "over data sets", "without pretraining")
+        *("rests on", "scores", "within", "orderings", "counts", "over data sets", "variance", "without pretraining")
     }
     numbers = table.select_dtypes("number").stack().abs()
     shown = [row for line in text.splitlines() if line.startswith(("|", "- ")) for row in line.split("|")]
-    words = re.compile(r"\[.*?\)|p_m [\d.]+|T \d+|w/o \w+|Reduced protocol: .*?\(full: 10\)|tau [\d.]+|patience \d+")
+    words = re.compile(
+        r"\[.*?\)|p_m [\d.]+|T \d+|w/o \w+|Reduced protocol: .*?\(full: 10\)|tau [\d.]+|patience \d+|95 % interval"
+    )
     found = [number for cell in shown for number in re.findall(r"\d+(?:\.\d+)?", words.sub("", cell))]
     assert len(found) > 200
     for number in set(found) - {"1", "3", ".05", ".01"}:  # of "± 1 sd", "Table 3"
@@ -123,7 +133,7 @@ def test_tables_say_where_they_are_from_the_page(results: Path, tmp_path: Path) 
     for output in (results, tmp_path / "else" / "where"):
         assert report.main(["--dataset", "eol", "--results", str(results), "--output", str(output)]) == 0
         links = re.findall(r"\]\(([^)]+)\)", (output / "report.md").read_text(encoding="utf-8"))
-        assert len(links) == 6 and all((output / link).is_file() for link in links)
+        assert len(links) == 7 and all((output / link).is_file() for link in links)
 
 
 def test_a_page_of_one_study_says_what_was_not_run(tmp_path: Path) -> None:

@@ -34,14 +34,15 @@ def fit_seeds(
         kept = waiting.difference(open_seeds[count:])
         return study.only_seeds([seed for seed in study.seeds if seed in kept or seed not in waiting])
 
-    fewest = 1 if len(open_seeds) == len(study.seeds) else 0
+    fewest = max(0, study.fewest_seeds - (len(study.seeds) - len(open_seeds)))
     low, high = fewest, len(open_seeds)  # low fits or is the least there can be; high does not fit
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if seconds_of(keeping(middle)) <= seconds else (low, middle)
-    if low == fewest == 1 and (least := seconds_of(keeping(1))) > seconds:
+    if low == fewest > 0 and (least := seconds_of(keeping(fewest))) > seconds:
+        few = "one seed" if fewest == 1 else f"{fewest} seeds"
         raise ResourceError(
-            f"budget must be enough for one seed of every point, about {duration(least)}, got {duration(seconds)} "
+            f"budget must be enough for {few} of every point, about {duration(least)}, got {duration(seconds)} "
             f"(all {len(study.seeds)} seeds: {duration(whole)})"
         )
     kept, dropped = keeping(low), open_seeds[low:]

@@ -90,11 +90,9 @@ def _draw_scores(axes: Axes, tables: VarianceTables) -> None:
         if len(scores):
             axes.vlines(float(scores.mean()), row - 0.3, row + 0.3, color=colour, lw=1.2, zorder=3)
         if diverged := len(group) - len(scores):
-            place: dict[str, Any] = {"ha": "right", "va": "center", "annotation_clip": False}
-            axes.annotate(
-                f"†{diverged}", (0, row), (-2, 6), ("axes fraction", "data"), "offset points",
-                size=5.5, gid=f"diverged-{name}", **place,
-            )  # fmt: skip
+            place: Any = ((1, row), (3, 0), ("axes fraction", "data"), "offset points")
+            style: dict[str, Any] = {"ha": "left", "va": "center", "annotation_clip": False, "size": 5.5}
+            axes.annotate(f"†{diverged}", *place, gid=f"diverged-{name}", **style)
 
 
 def _draw_components(axes: Axes, tables: VarianceTables) -> None:

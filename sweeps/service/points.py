@@ -52,6 +52,9 @@ class Study(ABC):
     is_joint: ClassVar[bool]
     """Whether several data sets have one folder of tables and a figure together, besides their own."""
 
+    fewest_seeds: ClassVar[int] = 1
+    """Seeds without which there is nothing to publish."""
+
     name: str
     """Folder under the output, and name of the MLflow study run."""
     cards: tuple[DatasetCard, ...]

@@ -41,6 +41,12 @@ _DIFFERENCE = (
     "holds. Marks: the paired test over seeds that was planned (Holm; `*` p ≤ .05, `**` ≤ .01, `***` ≤ .001; `≈` "
     "equivalent within the margin, `≡` identical). No test was planned between methods of one data set."
 )
+_VARIANCE = (
+    "Sd that each source adds to a score (the mean of a replica's probes), with its 95 % interval; share: of the "
+    "variance. Scores: mean ± sd over n seeds, which change this source and those below it. The splits of one table "
+    "share rows, so the split's part understates what other patients would change. Paper's sd: of the same line of its "
+    "Table 1; what its seeds vary is not told, so it may hold one of these parts, or more."
+)
 _ALTERNATIVES = (
     "Models with their defaults, fitted to the same train rows; n is 1 where the fit does not depend on a seed. Beside "
     "them stands adaptive binning with its linear probe."
@@ -55,6 +61,7 @@ def page(report: Report, folder: Path) -> str:
         *(_paper_table(report.scores, number) for number in TITLES),
         _ranks(report.ranks),
         _orderings(report),
+        _variance(report.variance),
         _alternatives(report),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -194,6 +201,29 @@ def _joint_lines(joint: pd.DataFrame) -> list[str]:
         p = "not tested" if row["test"] == "none" else f"p {row['p']:.2g}, adjusted {row['p_holm']:.2g}{mark}"
         lines.append(f"- {row['arm']} against {row['against']} ({where}): better on {share}, {p}")
     return ["", "Over data sets, named beforehand:", "", *lines] if lines else []
+
+
+def _variance(variance: pd.DataFrame) -> list[str]:
+    lines = ["## Where the variance is", ""]
+    if variance.empty:
+        return [*lines, "Not run."]
+    cells = [
+        [
+            row["dataset"],
+            row["name"],
+            get_metric(row["metric"]).label,
+            _number(row["sd"], ".2f"),
+            f"{_number(row['sd_low'], '.2f')} to {_number(row['sd_high'], '.2f')}",
+            _number(row["share"], ".0f") + " %",
+            _mean_sd(row["mean"], row["sd_of_scores"], 2) + _lost(row),
+            row["n"],
+            _number(row["paper_sd"], ".1f"),
+            row["setting"] + ("" if row["protocol"] == FULL else f" ({row['protocol']})"),
+        ]
+        for row in variance.to_dict("records")
+    ]
+    heads = ["data set", "source", "metric", "sd", "95 % interval", "share", "scores", "n", "paper's sd", "of"]
+    return [*lines, *_markdown(heads, cells), "", _VARIANCE]
 
 
 def _alternatives(report: Report) -> list[str]:

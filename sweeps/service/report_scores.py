@@ -1,4 +1,5 @@
-"""Our scores beside the paper's: one row per number of its Tables 1 and 3 that was run, and one per alternative.
+"""Our scores beside the paper's: one row per number of its Tables 1 and 3 that was run, one per variance component, and
+one per alternative.
 
 All are in the paper's units: AUC, accuracy and QWK in percent, RMSE in target units.
 """
@@ -11,6 +12,7 @@ from typing import Any
 
 import pandas as pd
 
+from adaptbin.errors import DataError
 from adaptbin.metrics import get_metric
 from sweeps.service.choice import CHOSEN_FIELDS
 from sweeps.service.methods import METHOD
@@ -18,6 +20,7 @@ from sweeps.service.paper import ABLATIONS, PaperScore, ablation_scores, average
 from sweeps.service.report_sources import Source, Sources
 from sweeps.service.stats import standard_deviation
 from sweeps.service.tables import finished_scores
+from sweeps.service.tables_variance import COMPONENTS
 
 OTHER_ORDER = {"qwk": "qwk_alphabetical", "qwk_alphabetical": "qwk"}
 """Kappa in the protocol's order of labels -> the same predictions scored in the other order."""
@@ -28,6 +31,12 @@ COLUMNS = (
 )
 
 ALTERNATIVES_COLUMNS = ("dataset", "name", "metric", "n", "depends_on_seed", "val_mean", "mean", "sd")
+
+
+VARIANCE_COLUMNS = (
+    *("dataset", "name", "metric", "protocol", "setting", "sd", "sd_low", "sd_high", "share"),
+    *("n", "n_diverged", "mean", "sd_of_scores", "paper_sd"),
+)
 
 
 def scores_frame(sources: Sources) -> pd.DataFrame:
@@ -188,6 +197,42 @@ def _replica_scores(source: Source, place: Mapping[str, Any], column: str) -> An
         replicas = replicas[replicas[name] == value]
     once = replicas.drop_duplicates("id")  # the default point has a row in every panel
     return finished_scores(once.assign(test=once[column]))
+
+
+def variance_frame(sources: Sources) -> pd.DataFrame:
+    """One row per data set and variance component, with columns :data:`VARIANCE_COLUMNS`.
+
+    `share` is in percent.  `n`, `n_diverged`, `mean` and `sd_of_scores` are of the scores under the kind of seeds that adds the component.
+    """
+    rows = []
+    for source in sources.of("variance"):
+        (dataset,) = source.datasets
+        components, points = source.table("components.csv"), source.table("points.csv")
+        if components is None or points is None:
+            raise DataError(f"a variance study must have components.csv and points.csv, got {source.folder}")
+        of_kind = {row["seeds_vary"]: row for row in points.to_dict("records")}
+        paper = linear_probe_scores()[f"adaptive/{source.default.masking}/Ours"].get(dataset)
+        for row in components.to_dict("records"):
+            if row["component"] not in COMPONENTS:
+                continue
+            scale, point = paper_scale(get_metric(row["metric"])), of_kind[COMPONENTS[row["component"]]]
+            rows.append(
+                {
+                    "dataset": dataset,
+                    "name": row["component"],
+                    "metric": row["metric"],
+                    "protocol": source.protocol,
+                    "setting": _default_words(source),
+                    **{name: scale * row[name] for name in ("sd", "sd_low", "sd_high")},
+                    "share": 100 * row["share"],
+                    "n": int(point["n"]),
+                    "n_diverged": int(point["n_diverged"]),
+                    "mean": scale * point["mean"],
+                    "sd_of_scores": scale * point["sd"],
+                    "paper_sd": math.nan if paper is None else paper.sd,
+                }
+            )
+    return pd.DataFrame(rows, columns=list(VARIANCE_COLUMNS))
 
 
 def alternatives_frame(sources: Sources) -> pd.DataFrame:

@@ -37,6 +37,10 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         "points.csv": (*_SCORES, "panel", "value", "is_default"),
         "significance.csv": (*_CONTRAST, "panel", "value"),
     },
+    "variance": {
+        "components.csv": ("dataset", "metric", "component", "variance", "sd", "sd_low", "sd_high", "share"),
+        "points.csv": ("dataset", "metric", "seeds_vary", "n", "n_diverged", "mean", "sd"),
+    },
     "alternatives": {"scores.csv": ("dataset", "model", "seed", "depends_on_seed", "metric", "val", "test")},
 }
 """Study -> its tables that a report reads -> the columns they need.  Without the first of them it counts as not run."""

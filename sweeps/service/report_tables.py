@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sweeps.service.report_orderings import counts_frame, joint_frame, orderings_frame
-from sweeps.service.report_scores import alternatives_frame, ranks_frame, scores_frame, within_frame
+from sweeps.service.report_scores import alternatives_frame, ranks_frame, scores_frame, variance_frame, within_frame
 from sweeps.service.report_sources import TABLES, Sources
 
 
@@ -19,9 +19,10 @@ class Report:
     basis: pd.DataFrame
     """One row per source: data set, study, protocol, and how many replicas it asked for, found and saw diverge."""
     scores: pd.DataFrame
-    """See :func:`sweeps.service.report_scores.scores_frame`; likewise the next three."""
+    """See :func:`sweeps.service.report_scores.scores_frame`; likewise the next four."""
     within: pd.DataFrame
     ranks: pd.DataFrame
+    variance: pd.DataFrame
     alternatives: pd.DataFrame
     orderings: pd.DataFrame
     """See :func:`sweeps.service.report_orderings.orderings_frame`; likewise the next two."""
@@ -38,6 +39,7 @@ class Report:
             scores=scores,
             within=within_frame(scores),
             ranks=ranks_frame(sources),
+            variance=variance_frame(sources),
             alternatives=alternatives_frame(sources),
             orderings=orderings,
             counts=counts_frame(orderings),
@@ -55,6 +57,7 @@ class Report:
             "orderings": self.orderings,
             "counts": self.counts,
             "over data sets": self.joint,
+            "variance": self.variance,
             "without pretraining": self.alternatives,
         }
         # As objects, so that whole numbers stay whole beside rows that lack them.

@@ -31,10 +31,11 @@ class VarianceStudy(Study):
 
     extent_name: ClassVar[str] = "kinds_of_seeds"
     is_joint: ClassVar[bool] = False
+    fewest_seeds: ClassVar[int] = 2
 
     def __post_init__(self) -> None:
-        if len(self.seeds) < 2:
-            raise ConfigError(f"a variance needs at least 2 seeds, got {len(self.seeds)}")
+        if len(self.seeds) < self.fewest_seeds:
+            raise ConfigError(f"a variance needs at least {self.fewest_seeds} seeds, got {len(self.seeds)}")
         super().__post_init__()
 
     @property

@@ -172,6 +172,22 @@ def masking_tables(dataset: str, chosen: str = "random") -> dict[str, pd.DataFra
     return {"points": pd.DataFrame(rows)}
 
 
+def variance_tables(dataset: str) -> dict[str, pd.DataFrame]:
+    """Parts of sd .03 and .04, the split's below 0."""
+    common = {"dataset": dataset, "metric": metric_of(dataset)}
+    parts = [("split", -1e-4, 0.0), ("pretraining", 9e-4, 0.36), ("probe", 16e-4, 0.64), ("total", 144e-4, math.nan)]
+    components = [
+        {**common, "component": name, "variance": variance, "share": share, "sd": max(variance, 0) ** 0.5}
+        | {"sd_low": 0.001, "sd_high": 0.2}
+        for name, variance, share in parts
+    ]
+    points = [
+        {**common, "seeds_vary": kind, "n": 10 - lost, "n_diverged": lost, "mean": mean, "sd": 0.05}
+        for kind, mean, lost in (("probe", 0.91, 0), ("pretrain", 0.92, 0), ("split", 0.87, 1))
+    ]
+    return {"components": pd.DataFrame(components), "points": pd.DataFrame(points)}
+
+
 def alternatives_table(dataset: str) -> dict[str, pd.DataFrame]:
     """A model that does not depend on its seed, and one that does."""
     rows = [("trees", 0, False, 0.75), ("forest", 0, True, 0.7), ("forest", 1, True, 0.8)]

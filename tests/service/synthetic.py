@@ -15,6 +15,7 @@ from sweeps.service.grid import GridStudy
 from sweeps.service.methods import BenchmarkStudy, Method
 from sweeps.service.panels import PanelPoint, SensitivityStudy
 from sweeps.service.points import Study
+from sweeps.service.variance import VarianceStudy
 from sweeps.service.variants import AblationStudy
 
 Scorer = Callable[[str, PanelPoint, int, np.random.Generator], float | None]
@@ -28,6 +29,9 @@ GridScorer = Callable[[Hyperparameters, int], tuple[float, float] | None]
 
 VariantScorer = Callable[[str, str, int], float | None]
 """(data set, name of the variant, seed) -> test score, or None for a replica that diverged."""
+
+VarianceScorer = Callable[[Replica], Sequence[float] | None]
+"""Replica -> test scores of its probes, or None where it diverged."""
 
 PAPER = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text(encoding="utf-8"))
 
@@ -106,6 +110,19 @@ def lacking(loss: Mapping[str, float], noise: float = 0.004, base: float = 0.9) 
         return base + shared - sign * loss.get(variant, 0.0) + noise * float(own.standard_normal())
 
     return score
+
+
+def make_variance_records(study: VarianceStudy, scorer: VarianceScorer) -> list[dict[str, Any]]:
+    """One record per replica of a variance study of one data set."""
+    (card,), metrics = study.cards, metrics_of(study)
+    records = []
+    for replica in study.replicas[card.key]:
+        probes, metric = scorer(replica), metrics[card.key]
+        mean = None if probes is None else float(np.mean(probes))
+        record = _record(replica, metric, None if mean is None else (mean, mean), 1.0)
+        record["probes"] = [{"best_epoch": 1, "val": {}, "test": {metric: score}} for score in probes or ()]
+        records.append(record)
+    return records
 
 
 def make_benchmark_records(study: BenchmarkStudy, scorer: BenchmarkScorer) -> list[dict[str, Any]]:

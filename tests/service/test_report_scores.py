@@ -9,8 +9,16 @@ import pandas as pd
 import pytest
 
 from adaptbin.config import Hyperparameters, Protocol
+from adaptbin.errors import DataError
 from sweeps.service.paper import average_ranks, linear_probe_scores
-from sweeps.service.report_scores import METHOD, alternatives_frame, ranks_frame, scores_frame, within_frame
+from sweeps.service.report_scores import (
+    METHOD,
+    alternatives_frame,
+    ranks_frame,
+    scores_frame,
+    variance_frame,
+    within_frame,
+)
 from sweeps.service.report_sources import Sources, find_sources
 from tests.service.report_folders import (
     REDUCED,
@@ -20,6 +28,7 @@ from tests.service.report_folders import (
     lost,
     masking_tables,
     sensitivity_tables,
+    variance_tables,
     write_study,
 )
 
@@ -161,3 +170,16 @@ def test_alternatives_have_one_row_each(tmp_path: Path) -> None:
     assert (trees["name"], trees["n"], trees["mean"], trees["val_mean"]) == ("trees", 1, 75.0, 85.0)
     assert pd.isna(trees["sd"]) and not trees["depends_on_seed"]
     assert (forest["n"], forest["mean"], forest["sd"]) == (2, pytest.approx(75.0), pytest.approx(50**0.5))
+
+
+def test_variance_components_stand_beside_the_scores_of_their_seeds(tmp_path: Path) -> None:
+    place = write_study(tmp_path, "variance", "hfc", variance_tables("hfc"))
+    split, pretraining, probe = variance_frame(sources_of(tmp_path, "hfc")).to_dict("records")
+    assert [row["name"] for row in (split, pretraining, probe)] == ["split", "pretraining", "probe"]
+    assert (split["sd"], split["n"], split["n_diverged"], split["mean"]) == (0, 9, 1, pytest.approx(87.0))
+    names = ("sd", "sd_low", "sd_high", "share", "mean", "sd_of_scores", "paper_sd")
+    assert [pretraining[name] for name in names] == pytest.approx([3.0, 0.1, 20.0, 36.0, 92.0, 5.0, 0.6])
+    assert (probe["mean"], probe["setting"]) == (pytest.approx(91.0), "default point, not tuned: masking none, T 2")
+    (place / "points.csv").unlink()
+    with pytest.raises(DataError, match=r"must have components.csv and points.csv, got .*hfc"):
+        variance_frame(sources_of(tmp_path, "hfc"))
