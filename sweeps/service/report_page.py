@@ -214,7 +214,7 @@ def _variance(variance: pd.DataFrame) -> list[str]:
             get_metric(row["metric"]).label,
             _number(row["sd"], ".2f"),
             f"{_number(row['sd_low'], '.2f')} to {_number(row['sd_high'], '.2f')}",
-            _number(row["share"], ".0f") + " %",
+            "–" if math.isnan(row["share"]) else f"{row['share']:.0f} %",
             _mean_sd(row["mean"], row["sd_of_scores"], 2) + _lost(row),
             row["n"],
             _number(row["paper_sd"], ".1f"),

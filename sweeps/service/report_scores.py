@@ -202,7 +202,8 @@ def _replica_scores(source: Source, place: Mapping[str, Any], column: str) -> An
 def variance_frame(sources: Sources) -> pd.DataFrame:
     """One row per data set and variance component, with columns :data:`VARIANCE_COLUMNS`.
 
-    `share` is in percent.  `n`, `n_diverged`, `mean` and `sd_of_scores` are of the scores under the kind of seeds that adds the component.
+    `share` is in percent.  `n`, `n_diverged`, `mean` and `sd_of_scores` are of the scores under the kind of seeds that
+    adds the component.
     """
     rows = []
     for source in sources.of("variance"):
