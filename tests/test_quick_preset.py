@@ -1,0 +1,50 @@
+"""Every sweep with ``--preset quick``, as it is, on a data set of the paper and on an embedded one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from sweeps import ablation, benchmark, masking, report, sensitivity, variance
+from sweeps.service.local import InProcessRunner
+from tests.scripts import results
+
+REPLICAS: dict[Any, tuple[int, str]] = {
+    sensitivity: (63, "points.csv"),
+    masking: (42, "points.csv"),
+    benchmark: (141, "table.csv"),
+    ablation: (24, "points.csv"),
+    variance: (9, "components.csv"),
+}
+"""Script -> the replicas of its points (21, 14, 47, 8, or 1 under 3 kinds of seeds) and 3 seeds, and a table that it leaves."""
+
+
+@pytest.mark.usefixtures("no_mlflow")
+@pytest.mark.parametrize("dataset", ["eol", "breast_cancer"])
+@pytest.mark.parametrize("script", REPLICAS, ids=lambda script: script.__name__)
+def test_quick_preset(script: Any, dataset: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    words = ["--dataset", dataset, "--preset", "quick", "--output", str(tmp_path)]
+    if dataset == "eol":
+        words += ["--data-dir", str(request.getfixturevalue("data_dir"))]
+    assert script.main(words, runner=InProcessRunner()) == 0
+    replicas, table = REPLICAS[script]
+    records = results(tmp_path, dataset).values()
+    assert len(records) == replicas
+    assert {record["status"] for record in records} == {"finished"}
+    budgets = [record["identity"]["budget"] for record in records]
+    assert all(budget == {"epochs": 60, "probe_epochs": 30, "probes": 5} for budget in budgets)
+    study = script.__name__.rpartition(".")[2]
+    folder = tmp_path / study / dataset
+    assert len(pd.read_csv(folder / table)) > 3 and (folder / "figure.png").stat().st_size > 10_000
+    note = "Reduced protocol: 3 seeds (full: 10), 60 pretraining epochs (full: 1000), 30 probe epochs (full: 100)"
+    assert json.loads((folder / "manifest.json").read_text())["notes"] == [note]
+    assert f"{note}." in (folder / "caption.txt").read_text().splitlines()
+    # The page takes it in, under that protocol.
+    assert report.main(["--dataset", dataset, "--results", str(tmp_path)]) == 0
+    basis = pd.read_csv(tmp_path / "report.csv")
+    assert list(basis.loc[basis["section"] == "rests on", "protocol"]) == [note]
+    assert list(basis.loc[basis["section"] == "rests on", "study"]) == [study]
