@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,21 +10,28 @@ import pandas as pd
 import pytest
 
 from adaptbin.config import Hyperparameters
-from adaptbin.errors import ConfigError
 from sweeps import ablation, masking, sensitivity
 from sweeps.service import planner
 from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
-from sweeps.service.steering import Request, ask
-from tests.scripts import CountingRunner, results
-from tests.service.fakes import fake_record, fake_train, progress_at
+from tests.scripts import (
+    SHORT,
+    Asking,
+    CountingRunner,
+    artifacts_in_mlflow,
+    check_rebuild,
+    check_refused,
+    diverging,
+    results,
+    runs_in_mlflow,
+)
+from tests.scripts import run as run_script
 
-SHORT = "--dataset breast_cancer --preset quick --epochs 2 --probe-epochs 2 --probes 2"
 VARIANTS = ["full", "w/o FWA", "w/o FPT", "w/o DIGS", "w/o HORD", "w/o Gain_var", "T_max 10", "T_max 50"]
 
 
 def run(words: str, output: Path, runner: InProcessRunner | None = None, script: Any = ablation) -> int:
-    return script.main([*words.split(), "--output", str(output)], runner=runner or InProcessRunner(fake_train))
+    return run_script(script, words, output, runner)
 
 
 def folder_of(output: Path, dataset: str = "breast_cancer") -> Path:
@@ -85,11 +91,7 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"breast_cancer: {folder}" in shown.out.splitlines()
 
     # Seen by MLflow: points are named by what they change.
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    runs = client.search_runs([client.get_experiment_by_name("adaptbin/breast_cancer").experiment_id])
-    kinds = {kind: [r for r in runs if r.data.tags["adaptbin.kind"] == kind] for kind in ("study", "point", "replica")}
+    kinds = runs_in_mlflow(tmp_path)
     assert [len(of_kind) for of_kind in kinds.values()] == [1, 8, 16]
     (study,) = kinds["study"]
     assert study.info.run_name == "ablation breast_cancer" and study.info.status == "FINISHED"
@@ -97,7 +99,7 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
         "Points: t_max 2, 10, 50; refine_every 2; split_score variance, dispersion"
         in (study.data.tags["mlflow.note.content"])
     )
-    assert {file.path for file in client.list_artifacts(study.info.run_id)} == {path.name for path in folder.iterdir()}
+    assert artifacts_in_mlflow(tmp_path, study) == {path.name for path in folder.iterdir()}
     changes = {"default" if name == "nothing" else name for name in points["changes"]}
     assert {r.info.run_name for r in kinds["point"]} == changes
     means = {r.info.run_name: r.data.metrics["test_mean"] for r in kinds["point"]}
@@ -132,30 +134,11 @@ class TestTheSameService:
         assert not (tmp_path / "out").exists()
 
     def test_rebuild_needs_results_alone(self, tmp_path: Path) -> None:
-        def files() -> dict[str, bytes]:
-            return {p.name: p.read_bytes() for p in folder_of(tmp_path).iterdir() if p.name != "manifest.json"}
-
-        assert run(f"{SHORT} --seeds 2", tmp_path) == 0
-        before = files()
-        for path in folder_of(tmp_path).iterdir():
-            path.unlink()
-        runner = CountingRunner()
-        assert run(f"{SHORT} --seeds 2 --rebuild", tmp_path, runner) == 0
-        assert (runner.jobs, files()) == ([], before)
+        check_rebuild(ablation, f"{SHORT} --seeds 2", tmp_path, folder_of(tmp_path))
 
     def test_a_diverged_replica_is_counted_and_takes_the_worst_rank(self, tmp_path: Path) -> None:
-        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
-            records = [fake_record(replica) for replica in replicas]
-            for record in records:
-                if (
-                    record["identity"]["hyperparameters"].get("split_score") == "variance"
-                    and record["identity"]["seed"]
-                ):
-                    record |= {"status": "diverged", "diverged_at": 1, "test_bootstrap_se": {}}
-                    record["scores"] = {"val": {}, "test": {}}
-            return records
-
-        assert run(f"{SHORT} --seeds 2", tmp_path, InProcessRunner(train)) == 0
+        runner = diverging(lambda replica: replica.hyperparameters.split_score == "variance" and replica.seed > 0)
+        assert run(f"{SHORT} --seeds 2", tmp_path, runner) == 0
         points = points_in(tmp_path)
         assert dict(points.loc[points["n_diverged"] > 0, "n_diverged"]) == {"w/o DIGS": 1}
         contrasts = pd.read_csv(folder_of(tmp_path) / "significance.csv").set_index("variant")
@@ -181,31 +164,15 @@ class TestTheSameService:
         assert "exploratory: not the primary metric" in (folder_of(tmp_path) / "caption.txt").read_text()
 
     def test_bounds_are_added_and_cancelled_meanwhile(self, tmp_path: Path) -> None:
-        answers: list[str] = []
-
-        def train(replicas: Any, table: Any, *, progress: Any, **settings: Any) -> Any:
-            if not answers:
-                answers.append("asking")
-                words = (("add", "t_max", 20), ("add", "tau", 0.1), ("add", "t_max", 2), ("cancel", "t_max", 50))
-                thread = threading.Thread(target=lambda: [answers.append(answered(*word)) for word in words])
-                thread.start()
-                while thread.is_alive():  # as training does, with a report now and then
-                    thread.join(0.6)
-                    progress(progress_at(1, 2, len(replicas)))
-            return fake_train(replicas, table, progress=progress, **settings)
-
-        def answered(verb: Any, name: str, value: float) -> str:
-            try:
-                return ask(tmp_path, Request(verb, name, value))
-            except ConfigError as error:
-                return f"refused: {error}"
-
-        assert run(f"{SHORT} --seeds 2", tmp_path, InProcessRunner(train)) == 0
-        assert answers[1].startswith("t_max=20 added: 2 replicas in ")
-        assert answers[1].endswith("; in later runs give --t-max 10,20,50 to keep it")
-        assert answers[2] == "refused: only values of t_max can be added to an ablation and cancelled, got tau=0.1"
-        assert answers[3].startswith("refused: t_max must be whole and above t_init, 2 for breast_cancer, got 2")
-        assert answers[4].startswith("t_max=50 cancelled: ")
+        requests = (("add", "t_max", 20), ("add", "tau", 0.1), ("add", "t_max", 2), ("cancel", "t_max", 50))
+        asking = Asking(tmp_path, *requests)
+        assert run(f"{SHORT} --seeds 2", tmp_path, InProcessRunner(asking.train)) == 0
+        first, second, third, fourth = asking.answers
+        assert first.startswith("t_max=20 added: 2 replicas in ")
+        assert first.endswith("; in later runs give --t-max 10,20,50 to keep it")
+        assert second == "refused: only values of t_max can be added to an ablation and cancelled, got tau=0.1"
+        assert third.startswith("refused: t_max must be whole and above t_init, 2 for breast_cancer, got 2")
+        assert fourth.startswith("t_max=50 cancelled: ")
         assert list(points_in(tmp_path).index) == [*VARIANTS[:-1], "T_max 20"]
 
 
@@ -246,11 +213,7 @@ class TestWhatIsAskedFor:
     def test_bad_input_is_refused_before_anything_is_trained(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
     ) -> None:
-        runner = CountingRunner()
-        assert run(f"{SHORT} {words}", tmp_path / "out", runner) == 2
-        shown = capsys.readouterr()
-        assert shown.err.startswith("error: ") and message in shown.err and shown.err.count("\n") == 1
-        assert (shown.out, runner.jobs, (tmp_path / "out").exists()) == ("", [], False)
+        check_refused(ablation, f"{SHORT} {words}", message, tmp_path / "out", capsys)
 
     def test_help(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert ablation.main(["--help"]) == 0

@@ -9,14 +9,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from adaptbin.config import Replica
 from sweeps import benchmark, masking
 from sweeps.service import planner
 from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
-from tests.scripts import CountingRunner, results
-from tests.service.fakes import fake_record, fake_train
+from tests.scripts import SHORT, CountingRunner, artifacts_in_mlflow, diverging, results, runs_in_mlflow
+from tests.scripts import run as run_script
+from tests.service.fakes import fake_train
 
-SHORT = "--dataset breast_cancer --preset quick --epochs 2 --probe-epochs 2 --probes 2"
 BOTH = SHORT.replace("breast_cancer", "breast_cancer,diabetes")
 DRAWN = {"figure.png", "figure.pdf", "figure.svg"}
 READ = {"table.csv", "table.md", "table.tex", "caption.txt", "manifest.json"}
@@ -25,7 +26,7 @@ OF_SEVERAL = {*READ, "contrasts.csv", "contrast_pairs.csv"}
 
 
 def run(words: str, output: Path, runner: InProcessRunner | None = None, script: Any = benchmark) -> int:
-    return script.main([*words.split(), "--output", str(output)], runner=runner or InProcessRunner(fake_train))
+    return run_script(script, words, output, runner)
 
 
 def folder_of(output: Path, dataset: str = "breast_cancer") -> Path:
@@ -62,15 +63,11 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert all(f"{row['mean']:.4f}" in shown for row in table.to_dict("records"))
 
     # Seen by MLflow: points named by what they change; test scores of what was chosen alone.
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    runs = client.search_runs([client.get_experiment_by_name("adaptbin/breast_cancer").experiment_id])
-    kinds = {kind: [r for r in runs if r.data.tags["adaptbin.kind"] == kind] for kind in ("study", "point", "replica")}
+    kinds = runs_in_mlflow(tmp_path)
     assert [len(of_kind) for of_kind in kinds.values()] == [1, 47, 47]
     (study,) = kinds["study"]
     assert study.info.run_name == "benchmark breast_cancer" and study.info.status == "FINISHED"
-    assert {file.path for file in client.list_artifacts(study.info.run_id)} == OF_ONE
+    assert artifacts_in_mlflow(tmp_path, study) == OF_ONE
     named = {run.info.run_name for run in kinds["point"]}
     assert {"default", "pretext = value_recon", "t_init = 10, pretext = bin_recon"} <= named
     chosen = [run for run in kinds["point"] if run.data.tags["adaptbin.chosen"] == "yes"]
@@ -158,15 +155,11 @@ class TestTheSameService:
         assert names_in(together) == {*OF_SEVERAL, *DRAWN, "ranks.csv"}
 
     def test_a_diverged_method_is_counted_and_ranked_last(self, tmp_path: Path) -> None:
-        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
-            records = [fake_record(replica) for replica in replicas]
-            for replica, record in zip(replicas, records, strict=True):
-                if replica.hyperparameters.pretext == "value_recon" and replica.hyperparameters.masking == "none":
-                    record |= {"status": "diverged", "diverged_at": 1, "test_bootstrap_se": {}}
-                    record["scores"] = {"val": {}, "test": {}}
-            return records
+        def is_lost(replica: Replica) -> bool:
+            point = replica.hyperparameters
+            return (point.pretext, point.masking) == ("value_recon", "none")
 
-        assert run(f"{SHORT} --seeds 2", tmp_path, InProcessRunner(train)) == 0
+        assert run(f"{SHORT} --seeds 2", tmp_path, diverging(is_lost)) == 0
         row = pd.read_csv(folder_of(tmp_path) / "table.csv", keep_default_na=False, na_values=[""]).iloc[0]
         assert (row["status"], row["n"], row["n_diverged"], row["rank"]) == ("diverged", 0, 2, 13)
         assert "| † |" in (folder_of(tmp_path) / "table.md").read_text()

@@ -3,28 +3,25 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from adaptbin.errors import ConfigError
 from sweeps import masking, sensitivity
 from sweeps.service import planner
 from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
-from sweeps.service.steering import Request, ask
-from tests.scripts import CountingRunner, results
-from tests.service.fakes import fake_record, fake_train, progress_at
+from tests.scripts import SHORT, Asking, CountingRunner, artifacts_in_mlflow, check_rebuild, results, runs_in_mlflow
+from tests.scripts import run as run_script
+from tests.service.fakes import fake_record, fake_train
 
-SHORT = "--dataset breast_cancer --preset quick --epochs 2 --probe-epochs 2 --probes 2"
 TEST_COLUMNS = ["test_mean", "test_sd", "test_low", "test_high"]
 
 
 def run(words: str, output: Path, runner: InProcessRunner | None = None, script: Any = masking) -> int:
-    return script.main([*words.split(), "--output", str(output)], runner=runner or InProcessRunner(fake_train))
+    return run_script(script, words, output, runner)
 
 
 def folder_of(output: Path, dataset: str = "breast_cancer") -> Path:
@@ -74,15 +71,11 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"breast_cancer: {folder}" in shown.out.splitlines()
 
     # Seen by MLflow: a study, its points, their replicas; aggregates on validation, on test for the choice alone.
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    runs = client.search_runs([client.get_experiment_by_name("adaptbin/breast_cancer").experiment_id])
-    kinds = {kind: [r for r in runs if r.data.tags["adaptbin.kind"] == kind] for kind in ("study", "point", "replica")}
+    kinds = runs_in_mlflow(tmp_path)
     assert [len(of_kind) for of_kind in kinds.values()] == [1, 14, 28]
     (study,) = kinds["study"]
     assert study.info.run_name == "masking breast_cancer" and study.info.status == "FINISHED"
-    assert {file.path for file in client.list_artifacts(study.info.run_id)} == {path.name for path in folder.iterdir()}
+    assert artifacts_in_mlflow(tmp_path, study) == {path.name for path in folder.iterdir()}
     assert sorted(r.data.metrics["val_mean"] for r in kinds["point"]) == sorted(points["val_mean"])
     assert {"default", "t_init = 10", "masking = random, mask_prob = 0.3"} <= {r.info.run_name for r in kinds["point"]}
     (marked,) = (r for r in kinds["point"] if r.data.tags["adaptbin.chosen"] == "yes")
@@ -118,17 +111,8 @@ class TestTheSameService:
         assert not (tmp_path / "out").exists()
 
     def test_rebuild_needs_results_alone(self, tmp_path: Path) -> None:
-        assert run(f"{SHORT} --seeds 2", tmp_path) == 0
-        before = {
-            path.name: path.read_bytes() for path in folder_of(tmp_path).iterdir() if path.name != "manifest.json"
-        }
-        for path in folder_of(tmp_path).iterdir():
-            path.unlink()
-        runner = CountingRunner()
-        assert run(f"{SHORT} --seeds 2 --rebuild", tmp_path, runner) == 0
-        assert runner.jobs == []
-        after = {path.name: path.read_bytes() for path in folder_of(tmp_path).iterdir() if path.name != "manifest.json"}
-        assert after == before and "choice.json" in after
+        check_rebuild(masking, f"{SHORT} --seeds 2", tmp_path, folder_of(tmp_path))
+        assert choice_in(tmp_path)["seeds"] == [0, 1]
 
     def test_several_data_sets_have_a_folder_each(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(f"{SHORT.replace('breast_cancer', 'breast_cancer,diabetes')} --seeds 2", tmp_path) == 0
@@ -204,30 +188,14 @@ class TestTheSameService:
         )
 
     def test_values_are_added_and_cancelled_meanwhile(self, tmp_path: Path) -> None:
-        answers: list[str] = []
-
-        def train(replicas: Any, table: Any, *, progress: Any, **settings: Any) -> Any:
-            if not answers:
-                answers.append("asking")
-                words = (("add", "mask_prob", 0.4), ("add", "tau", 0.1), ("cancel", "t_init", 10))
-                thread = threading.Thread(target=lambda: [answers.append(answered(*word)) for word in words])
-                thread.start()
-                while thread.is_alive():  # as training does, with a report now and then
-                    thread.join(0.6)
-                    progress(progress_at(1, 2, len(replicas)))
-            return fake_train(replicas, table, progress=progress, **settings)
-
-        def answered(verb: Any, name: str, value: float) -> str:
-            try:
-                return ask(tmp_path, Request(verb, name, value))
-            except ConfigError as error:
-                return f"refused: {error}"
-
-        assert run(f"{SHORT} --seeds 2", tmp_path, InProcessRunner(train)) == 0
-        assert answers[1].startswith("mask_prob=0.4 added: 8 replicas in ")
-        assert answers[1].endswith("; later runs of this command leave it out")
-        assert answers[2] == "refused: unknown side of this grid 'tau' (known: mask_prob, t_init)"
-        assert answers[3].startswith("t_init=10 cancelled: ")
+        requests = (("add", "mask_prob", 0.4), ("add", "tau", 0.1), ("cancel", "t_init", 10))
+        asking = Asking(tmp_path, *requests)
+        assert run(f"{SHORT} --seeds 2", tmp_path, InProcessRunner(asking.train)) == 0
+        first, second, third = asking.answers
+        assert first.startswith("mask_prob=0.4 added: 8 replicas in ")
+        assert first.endswith("; later runs of this command leave it out")
+        assert second == "refused: unknown side of this grid 'tau' (known: mask_prob, t_init)"
+        assert third.startswith("t_init=10 cancelled: ")
         points = pd.read_csv(folder_of(tmp_path) / "points.csv")
         assert list(points["t_init"]) == [2] * 9 and set(points["mask_prob"]) == {0, 0.1, 0.2, 0.3, 0.4}
         assert choice_in(tmp_path)["points_compared"] == 9

@@ -20,7 +20,7 @@ REPLICAS: dict[Any, tuple[int, str]] = {
     ablation: (24, "points.csv"),
     variance: (9, "components.csv"),
 }
-"""Script -> the replicas of its points (21, 14, 47, 8, or 1 under 3 kinds of seeds) and 3 seeds, and a table that it leaves."""
+"""Script -> the replicas of its points (21, 14, 47, 8, or 1 under 3 kinds of seeds), 3 seeds each, and a table."""
 
 
 @pytest.mark.usefixtures("no_mlflow")

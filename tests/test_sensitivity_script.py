@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -18,22 +17,21 @@ import pandas as pd
 import psutil
 import pytest
 
-from adaptbin.errors import ConfigError
 from sweeps import sensitivity
 from sweeps.service import planner
 from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
 from sweeps.service.results import ResultsStore
-from sweeps.service.steering import Request, ask
 from sweeps.service.sweep import Sweep
-from tests.scripts import CountingRunner, comparable, results
-from tests.service.fakes import fake_train, progress_at
+from tests.scripts import Asking, CountingRunner, artifacts_in_mlflow, comparable, results, runs_in_mlflow
+from tests.scripts import run as run_script
+from tests.service.fakes import fake_train
 
 TINY = "--dataset breast_cancer --preset quick --epochs 2 --probe-epochs 2 --probes 2 --panel tau"
 
 
 def run(words: str, output: Path, runner: InProcessRunner | None = None) -> int:
-    return sensitivity.main([*words.split(), "--output", str(output)], runner=runner or InProcessRunner(fake_train))
+    return run_script(sensitivity, words, output, runner)
 
 
 # MLflow 3.17 uses a loader strategy that SQLAlchemy 2.1 deprecates.
@@ -64,16 +62,10 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert (tmp_path / "mlflow.db").is_file()
 
     # Seen by MLflow: one study, its points, their replicas, and the files.
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    experiment = client.get_experiment_by_name("adaptbin/breast_cancer")
-    runs = client.search_runs([experiment.experiment_id])
-    assert len(runs) == 1 + 5 + 10
-    (study,) = [r for r in runs if "mlflow.parentRunId" not in r.data.tags]
-    assert {artifact.path for artifact in client.list_artifacts(study.info.run_id)} == {
-        p.name for p in folder.iterdir()
-    }
+    kinds = runs_in_mlflow(tmp_path)
+    assert [len(of_kind) for of_kind in kinds.values()] == [1, 5, 10]
+    (study,) = kinds["study"]
+    assert artifacts_in_mlflow(tmp_path, study) == {path.name for path in folder.iterdir()}
 
 
 @pytest.mark.usefixtures("no_mlflow")
@@ -245,31 +237,15 @@ class TestWhatIsTrained:
         assert not list((tmp_path / "checkpoints").iterdir())
 
     def test_points_are_added_and_cancelled_meanwhile(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        answers: list[str] = []
-
-        def train(replicas: Any, table: Any, *, progress: Any, **settings: Any) -> Any:
-            if not answers:
-                answers.append("asking")
-                words = (("cancel", "tau", 1e-4), ("add", "patience", 7), ("add", "tau", 0.005), ("cancel", "tau", 0.1))
-                thread = threading.Thread(target=lambda: [answers.append(answered(*word)) for word in words])
-                thread.start()
-                while thread.is_alive():  # as training does, with a report now and then
-                    thread.join(0.6)
-                    progress(progress_at(1, 2, len(replicas)))
-            return fake_train(replicas, table, progress=progress, **settings)
-
-        def answered(verb: Any, panel: str, value: float) -> str:
-            try:
-                return ask(tmp_path, Request(verb, panel, value))
-            except ConfigError as error:
-                return f"refused: {error}"
-
-        assert run(f"{TINY} --seeds 2", tmp_path, InProcessRunner(train)) == 0
-        assert answers[3].startswith("tau=0.005 added: 2 replicas in ")
-        assert answers[3].endswith("in later runs give --value tau=0.005 to keep it")
-        assert answers[4].startswith("tau=0.1 cancelled: 2 replicas to train less; results")
-        assert answers[1] == "refused: the default, which all points are compared with, must stay, got tau=0.0001"
-        assert answers[2] == "refused: unknown panel of this study 'patience' (known: tau)"
+        requests = (("cancel", "tau", 1e-4), ("add", "patience", 7), ("add", "tau", 0.005), ("cancel", "tau", 0.1))
+        asking = Asking(tmp_path, *requests)
+        assert run(f"{TINY} --seeds 2", tmp_path, InProcessRunner(asking.train)) == 0
+        first, second, third, fourth = asking.answers
+        assert third.startswith("tau=0.005 added: 2 replicas in ")
+        assert third.endswith("in later runs give --value tau=0.005 to keep it")
+        assert fourth.startswith("tau=0.1 cancelled: 2 replicas to train less; results")
+        assert first == "refused: the default, which all points are compared with, must stay, got tau=0.0001"
+        assert second == "refused: unknown panel of this study 'patience' (known: tau)"
         taus = sorted(
             r["identity"]["hyperparameters"]["tau"] for r in results(tmp_path).values() if r["identity"]["seed"]
         )

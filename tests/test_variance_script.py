@@ -3,28 +3,33 @@
 from __future__ import annotations
 
 import json
-import threading
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from adaptbin.errors import ConfigError
 from sweeps import masking, sensitivity, variance
 from sweeps.service import planner
 from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
-from sweeps.service.steering import Request, ask
-from tests.scripts import CountingRunner, results
-from tests.service.fakes import fake_train, progress_at
+from tests.scripts import (
+    SHORT,
+    Asking,
+    CountingRunner,
+    artifacts_in_mlflow,
+    check_rebuild,
+    check_refused,
+    results,
+    runs_in_mlflow,
+)
+from tests.scripts import run as run_script
 
-SHORT = "--dataset breast_cancer --preset quick --epochs 2 --probe-epochs 2 --probes 2"
 KINDS = ["probe", "pretrain", "split"]
 
 
 def run(words: str, output: Path, runner: InProcessRunner | None = None, script: Any = variance) -> int:
-    return script.main([*words.split(), "--output", str(output)], runner=runner or InProcessRunner(fake_train))
+    return run_script(script, words, output, runner)
 
 
 def folder_of(output: Path, dataset: str = "breast_cancer") -> Path:
@@ -66,15 +71,11 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert f"breast_cancer: {folder}" in shown.splitlines()
 
     # Seen by MLflow: a study per kind of seeds, each with its point and its replicas.
-    from mlflow import MlflowClient
-
-    client = MlflowClient(f"sqlite:///{tmp_path}/mlflow.db")
-    runs = client.search_runs([client.get_experiment_by_name("adaptbin/breast_cancer").experiment_id])
-    kinds = {kind: [r for r in runs if r.data.tags["adaptbin.kind"] == kind] for kind in ("study", "point", "replica")}
+    kinds = runs_in_mlflow(tmp_path)
     assert [len(of_kind) for of_kind in kinds.values()] == [3, 3, 9]
     studies = {r.info.run_id: r for r in kinds["study"]}
     assert {r.info.run_name for r in studies.values()} == {f"variance ({kind}) breast_cancer" for kind in KINDS}
-    assert {r.info.status for r in runs} == {"FINISHED"}
+    assert {r.info.status for of_kind in kinds.values() for r in of_kind} == {"FINISHED"}
     for point in kinds["point"]:
         study = studies[point.data.tags["mlflow.parentRunId"]]
         kind = study.data.params["seeds_vary"]
@@ -84,8 +85,7 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
         below = [r for r in kinds["replica"] if r.data.tags["mlflow.parentRunId"] == point.info.run_id]
         assert [r.data.params["seeds_vary"] for r in below] == [kind] * 3
     assert all(
-        {file.path for file in client.list_artifacts(run_id)} == {path.name for path in folder.iterdir()}
-        for run_id in studies
+        artifacts_in_mlflow(tmp_path, study) == {path.name for path in folder.iterdir()} for study in studies.values()
     )
 
 
@@ -115,16 +115,7 @@ class TestTheSameService:
         assert not (tmp_path / "out").exists()
 
     def test_rebuild_needs_results_alone(self, tmp_path: Path) -> None:
-        def files() -> dict[str, bytes]:
-            return {p.name: p.read_bytes() for p in folder_of(tmp_path).iterdir() if p.name != "manifest.json"}
-
-        assert run(f"{SHORT} --seeds 2", tmp_path) == 0
-        before = files()
-        for path in folder_of(tmp_path).iterdir():
-            path.unlink()
-        runner = CountingRunner()
-        assert run(f"{SHORT} --seeds 2 --rebuild", tmp_path, runner) == 0
-        assert (runner.jobs, files()) == ([], before)
+        check_rebuild(variance, f"{SHORT} --seeds 2", tmp_path, folder_of(tmp_path))
 
     def test_several_data_sets_have_a_folder_each(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(f"{SHORT.replace('breast_cancer', 'breast_cancer,diabetes')} --seeds 2", tmp_path) == 0
@@ -132,27 +123,10 @@ class TestTheSameService:
         assert {path.name for path in (tmp_path / "variance").iterdir()} == {"breast_cancer", "diabetes"}
 
     def test_nothing_is_added_to_it(self, tmp_path: Path) -> None:
-        answers: list[str] = []
-
-        def train(replicas: Any, table: Any, *, progress: Any, **settings: Any) -> Any:
-            if not answers:
-                answers.append("asking")
-                thread = threading.Thread(target=asked)
-                thread.start()
-                while thread.is_alive():  # as training does, with a report now and then
-                    thread.join(0.6)
-                    progress(progress_at(1, 2, len(replicas)))
-            return fake_train(replicas, table, progress=progress, **settings)
-
-        def asked() -> None:
-            try:
-                answers.append(ask(tmp_path, Request("add", "tau", 0.1)))
-            except ConfigError as error:
-                answers.append(f"refused: {error}")
-
-        assert run(f"{SHORT} --seeds 2", tmp_path, InProcessRunner(train)) == 0
+        asking = Asking(tmp_path, ("add", "tau", 0.1))
+        assert run(f"{SHORT} --seeds 2", tmp_path, InProcessRunner(asking.train)) == 0
         refused = "refused: a variance study has one point, so nothing can be added to it, got tau=0.1"
-        assert answers == ["asking", refused]
+        assert asking.answers == [refused]
         assert len(results(tmp_path)) == 6
 
 
@@ -180,11 +154,7 @@ class TestWhatIsAskedFor:
     def test_bad_input_is_refused_before_anything_is_trained(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
     ) -> None:
-        runner = CountingRunner()
-        assert run(f"{SHORT} {words}", tmp_path / "out", runner) == 2
-        shown = capsys.readouterr()
-        assert shown.err.startswith("error: ") and message in shown.err and shown.err.count("\n") == 1
-        assert (shown.out, runner.jobs, (tmp_path / "out").exists()) == ("", [], False)
+        check_refused(variance, f"{SHORT} {words}", message, tmp_path / "out", capsys)
 
     def test_help(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert variance.main(["--help"]) == 0
