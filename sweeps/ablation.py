@@ -22,7 +22,7 @@ from sweeps.service.parameters import (
     variant_options,
 )
 from sweeps.service.sweep import run_script
-from sweeps.service.variants import AblationStudy, ablation_study
+from sweeps.service.variants import AblationStudy
 from sweeps.service.work import Runner
 
 OPTIONS = (
@@ -38,8 +38,8 @@ OPTIONS = (
 def study(options: Options) -> AblationStudy:
     """The ablation study that the options ask for."""
     cards = [get_card(name) for name in options.datasets]
-    return ablation_study(
-        cards,
+    return AblationStudy(
+        cards=tuple(cards),
         refine_every=options.refine_every,
         t_maxs=options.t_maxs,
         default=options.default,

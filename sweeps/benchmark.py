@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from adaptbin.data.registry import get_card
-from sweeps.service.methods import BenchmarkStudy, benchmark_study
+from sweeps.service.methods import BenchmarkStudy
 from sweeps.service.options import Options
 from sweeps.service.parameters import seeds_vary_options
 from sweeps.service.sweep import run_script
@@ -23,8 +23,8 @@ OPTIONS = tuple(seeds_vary_options())
 
 def study(options: Options) -> BenchmarkStudy:
     """The benchmark that the options ask for."""
-    return benchmark_study(
-        [get_card(name) for name in options.datasets],
+    return BenchmarkStudy(
+        cards=tuple(get_card(name) for name in options.datasets),
         seeds=options.seeds,
         seeds_vary=options.seeds_vary,
         protocol=options.protocol,

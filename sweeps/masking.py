@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from adaptbin.data.registry import get_card
-from sweeps.service.grid import MaskingStudy, masking_study
+from sweeps.service.grid import MaskingStudy
 from sweeps.service.options import Options
 from sweeps.service.parameters import seeds_vary_options, show_test_options
 from sweeps.service.sweep import run_script
@@ -23,8 +23,8 @@ OPTIONS = (*seeds_vary_options(), *show_test_options())
 
 def study(options: Options) -> MaskingStudy:
     """The masking study that the options ask for."""
-    return masking_study(
-        [get_card(name) for name in options.datasets],
+    return MaskingStudy(
+        cards=tuple(get_card(name) for name in options.datasets),
         seeds=options.seeds,
         seeds_vary=options.seeds_vary,
         protocol=options.protocol,

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from adaptbin.data.registry import get_card
 from sweeps.service.choice import choices_for
 from sweeps.service.options import Options
-from sweeps.service.panels import SensitivityStudy, get_panels, sensitivity_study
+from sweeps.service.panels import SensitivityStudy, get_panels
 from sweeps.service.parameters import (
     choice_options,
     comparison_options,
@@ -36,8 +36,8 @@ OPTIONS = (
 def study(options: Options) -> SensitivityStudy:
     """The sensitivity study that the options ask for."""
     cards = [get_card(name) for name in options.datasets]
-    asked = sensitivity_study(
-        cards,
+    asked = SensitivityStudy(
+        cards=tuple(cards),
         panels=get_panels(options.panels),
         default=options.default,
         choices=choices_for(options, cards),

@@ -15,7 +15,7 @@ from sweeps.service.choice import choices_for
 from sweeps.service.options import Options
 from sweeps.service.parameters import choice_options, default_point_options
 from sweeps.service.sweep import run_script
-from sweeps.service.variance import VarianceStudy, variance_study
+from sweeps.service.variance import VarianceStudy
 from sweeps.service.work import Runner
 
 OPTIONS = (*default_point_options(), *choice_options())
@@ -25,8 +25,8 @@ OPTIONS = (*default_point_options(), *choice_options())
 def study(options: Options) -> VarianceStudy:
     """The variance study that the options ask for."""
     cards = [get_card(name) for name in options.datasets]
-    return variance_study(
-        cards,
+    return VarianceStudy(
+        cards=tuple(cards),
         default=options.default,
         choices=choices_for(options, cards),
         seeds=options.seeds,

@@ -19,7 +19,7 @@ from pathlib import Path
 import pandas as pd
 
 from sweeps.service.captions_benchmark import table_caption
-from sweeps.service.methods import benchmark_study
+from sweeps.service.methods import BenchmarkStudy
 from sweeps.service.tables_benchmark import benchmark_tables
 from sweeps.service.typeset import LATEX_WRAPPER, latex
 from tests.service.synthetic import METRIC_OF, FakeCard, as_printed, make_benchmark_records
@@ -42,7 +42,7 @@ def problems(fragment: str) -> list[str]:
 
 def samples() -> Iterator[tuple[str, str]]:
     """Name and fragment of tables of made-up scores."""
-    study = benchmark_study([FakeCard(name) for name in METRIC_OF], seeds=(0, 1))
+    study = BenchmarkStudy(cards=tuple(FakeCard(name) for name in METRIC_OF), seeds=(0, 1))
     records = make_benchmark_records(study, as_printed)
     tables = {name: benchmark_tables(records, study.only(name), metric).table for name, metric in METRIC_OF.items()}
     yield "eight data sets", latex(pd.concat(tables.values(), ignore_index=True), table_caption(tables["eol"], study))

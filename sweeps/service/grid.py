@@ -13,10 +13,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 
-from adaptbin.config import Budget, Hyperparameters, MaskingKind, Protocol, SeedsVary
+from adaptbin.config import Hyperparameters, MaskingKind
 from adaptbin.errors import ConfigError, unknown
 from sweeps.service.choice import CHOOSING_STUDY
-from sweeps.service.points import DatasetCard, Study, require_each_once
+from sweeps.service.points import Study
 
 if TYPE_CHECKING:
     from sweeps.service.options import Options
@@ -38,9 +38,9 @@ class GridStudy(Study):
 
     extent_name: ClassVar[str] = "grid"
 
-    mask_probs: tuple[float, ...]
+    mask_probs: tuple[float, ...] = MASK_PROBS
     """p_m of every masking but "none", ascending."""
-    t_inits: tuple[int, ...]
+    t_inits: tuple[int, ...] = T_INITS
     """T_init, ascending."""
 
     @property
@@ -101,6 +101,8 @@ class MaskingStudy(GridStudy):
 
     is_joint: ClassVar[bool] = False
 
+    name: str = CHOOSING_STUDY
+
     @cached_property
     def points(self) -> tuple[Hyperparameters, ...]:
         """The grid (14 points with the paper's values): by masking, then p_m, then T_init; the simplest point first."""
@@ -131,35 +133,6 @@ class MaskingStudy(GridStudy):
         from sweeps.service.publish_masking import publish  # what draws takes seconds to import
 
         return publish(self, records, folder, primary=options.primary, show_test=options.show_test, manifest=manifest)
-
-
-def masking_study(
-    cards: Sequence[DatasetCard],
-    *,
-    mask_probs: Sequence[float] = MASK_PROBS,
-    t_inits: Sequence[int] = T_INITS,
-    seeds: Sequence[int] = tuple(range(10)),
-    seeds_vary: SeedsVary = "pretrain",
-    protocol: Protocol | None = None,
-    budget: Budget | None = None,
-) -> MaskingStudy:
-    """The paper's grid of masking, all seeds, all data sets; everything else at its default.
-
-    Raises ConfigError when there is no data set or seed, or one is named twice.
-    """
-    require_each_once("data set", [card.key for card in cards])
-    require_each_once("seed", seeds)
-    return MaskingStudy(
-        name=CHOOSING_STUDY,
-        cards=tuple(cards),
-        default=Hyperparameters(),
-        mask_probs=tuple(mask_probs),
-        t_inits=tuple(t_inits),
-        seeds=tuple(seeds),
-        seeds_vary=seeds_vary,
-        protocol=Protocol() if protocol is None else protocol,
-        budget=Budget() if budget is None else budget,
-    )
 
 
 def point_words(hyperparameters: Hyperparameters) -> str:

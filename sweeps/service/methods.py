@@ -12,9 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from adaptbin.config import Budget, Hyperparameters, MaskingKind, PretextName, Protocol, SeedsVary
-from sweeps.service.grid import MASK_PROBS, MASKINGS, T_INITS, GridStudy
-from sweeps.service.points import DatasetCard, require_each_once
+from adaptbin.config import Hyperparameters, MaskingKind, PretextName
+from sweeps.service.grid import MASKINGS, GridStudy
 
 if TYPE_CHECKING:
     from sweeps.service.options import Options
@@ -86,6 +85,8 @@ class BenchmarkStudy(GridStudy):
 
     is_joint: ClassVar[bool] = True
 
+    name: str = "benchmark"
+
     @cached_property
     def candidates(self) -> dict[Method, tuple[Hyperparameters, ...]]:
         """Method -> its points, by p_m, then T; without bins T stays at the default, which then decides nothing."""
@@ -147,32 +148,3 @@ def settings_of(method: Method, mask_prob: float, t_init: int | None) -> list[st
     if method.has_bins:
         words.append(f"{'T' if method.binning == 'fixed' else 'T_init'} {t_init}")
     return words
-
-
-def benchmark_study(
-    cards: Sequence[DatasetCard],
-    *,
-    mask_probs: Sequence[float] = MASK_PROBS,
-    t_inits: Sequence[int] = T_INITS,
-    seeds: Sequence[int] = tuple(range(10)),
-    seeds_vary: SeedsVary = "pretrain",
-    protocol: Protocol | None = None,
-    budget: Budget | None = None,
-) -> BenchmarkStudy:
-    """The paper's methods with its candidates, all seeds, all data sets; everything else at its default.
-
-    Raises ConfigError when there is no data set or seed, or one is named twice.
-    """
-    require_each_once("data set", [card.key for card in cards])
-    require_each_once("seed", seeds)
-    return BenchmarkStudy(
-        name="benchmark",
-        cards=tuple(cards),
-        default=Hyperparameters(),
-        mask_probs=tuple(mask_probs),
-        t_inits=tuple(t_inits),
-        seeds=tuple(seeds),
-        seeds_vary=seeds_vary,
-        protocol=Protocol() if protocol is None else protocol,
-        budget=Budget() if budget is None else budget,
-    )

@@ -12,10 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from adaptbin.config import Budget, Hyperparameters, Protocol, SeedsVary
+from adaptbin.config import Hyperparameters
 from adaptbin.errors import ConfigError, unknown
-from sweeps.service.choice import Choice
-from sweeps.service.points import AskedTest, DatasetCard, Study, require_each_once
+from sweeps.service.points import AskedTest, Study, require_each_once
 
 if TYPE_CHECKING:
     from sweeps.service.options import Options
@@ -63,13 +62,24 @@ class PanelPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class SensitivityStudy(Study):
-    """Panels around the default point of each data set; every point is tested against it."""
+    """Panels around the default point of each data set; every point is tested against it.
+
+    A panel whose values leave out the default gets it as one more value: without it there would be nothing to compare
+    with.  Raises ConfigError when there is no panel, or one is named twice.
+    """
 
     extent_name: ClassVar[str] = "panels"
     is_joint: ClassVar[bool] = True
 
-    panels: tuple[Panel, ...]
+    name: str = "sensitivity"
+    panels: tuple[Panel, ...] = tuple(PANELS.values())
     test: AskedTest = "wilcoxon"
+
+    def __post_init__(self) -> None:
+        require_each_once("panel", [panel.key for panel in self.panels])
+        panels = tuple(_with_values(panel, self.default_values(panel)) for panel in self.panels)
+        object.__setattr__(self, "panels", panels)
+        super().__post_init__()
 
     @cached_property
     def points(self) -> dict[str, tuple[PanelPoint, ...]]:
@@ -137,42 +147,6 @@ def get_panels(keys: Iterable[str]) -> tuple[Panel, ...]:
         if key not in PANELS:
             raise ConfigError(unknown("panel", key, PANELS))
     return tuple(panel for panel in PANELS.values() if panel.key in keys)
-
-
-def sensitivity_study(
-    cards: Sequence[DatasetCard],
-    *,
-    panels: Sequence[Panel] = tuple(PANELS.values()),
-    default: Hyperparameters | None = None,
-    choices: Mapping[str, Choice] | None = None,
-    seeds: Sequence[int] = tuple(range(10)),
-    seeds_vary: SeedsVary = "pretrain",
-    protocol: Protocol | None = None,
-    budget: Budget | None = None,
-    test: AskedTest = "wilcoxon",
-) -> SensitivityStudy:
-    """The paper's sensitivity study: every panel around each data set's default, all seeds, all data sets.
-
-    ``choices``: data set -> what was chosen for it, which its default point takes over.  A panel whose values leave out
-    the default gets it as one more value: without it there would be nothing to compare with.  Raises ConfigError when
-    there is no data set, panel or seed, or one is named twice.
-    """
-    require_each_once("data set", [card.key for card in cards])
-    require_each_once("panel", [panel.key for panel in panels])
-    require_each_once("seed", seeds)
-    study = SensitivityStudy(
-        name="sensitivity",
-        cards=tuple(cards),
-        panels=tuple(panels),
-        default=Hyperparameters() if default is None else default,
-        choices={} if choices is None else choices,
-        seeds=tuple(seeds),
-        seeds_vary=seeds_vary,
-        protocol=Protocol() if protocol is None else protocol,
-        budget=Budget() if budget is None else budget,
-        test=test,
-    )
-    return replace(study, panels=tuple(_with_values(panel, study.default_values(panel)) for panel in panels))
 
 
 def _values(panel: Panel) -> str:

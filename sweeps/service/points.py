@@ -45,7 +45,10 @@ class DatasetCard(Interface):
 
 @dataclass(frozen=True, kw_only=True)
 class Study(ABC):
-    """Points x seeds x data sets under one protocol and budget."""
+    """Points x seeds x data sets under one protocol and budget; what is not given is the paper's.
+
+    Raises ConfigError when there is no data set or seed, or one is named twice, and on hyperparameters that cannot be.
+    """
 
     extent_name: ClassVar[str]
     """What :attr:`extent` is called in the manifest and in MLflow."""
@@ -58,18 +61,20 @@ class Study(ABC):
     name: str
     """Folder under the output, and name of the MLflow study run."""
     cards: tuple[DatasetCard, ...]
-    default: Hyperparameters
+    default: Hyperparameters = Hyperparameters()
     """The default point of data sets for which nothing was chosen; see :meth:`default_of`."""
     choices: Mapping[str, Choice] = field(default_factory=dict)
     """Data set -> choice of an earlier study that its default point takes over."""
-    seeds: tuple[int, ...]
-    seeds_vary: SeedsVary
-    protocol: Protocol
-    budget: Budget
+    seeds: tuple[int, ...] = tuple(range(10))
+    seeds_vary: SeedsVary = "pretrain"
+    protocol: Protocol = Protocol()
+    budget: Budget = Budget()
     test: AskedTest | None = None
     """Test of every point against the default; None where none is planned."""
 
     def __post_init__(self) -> None:
+        require_each_once("data set", self.datasets)
+        require_each_once("seed", self.seeds)
         for dataset in self.datasets:
             self.unique_points_of(dataset)  # hyperparameters that cannot be are refused here
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn, Self
 
-from adaptbin.config import Budget, Hyperparameters, Protocol, SeedsVary
+from adaptbin.config import Hyperparameters, SeedsVary
 from adaptbin.errors import ConfigError
-from sweeps.service.choice import Choice
-from sweeps.service.points import DatasetCard, Study, require_each_once
+from sweeps.service.points import Study
 
 if TYPE_CHECKING:
     from sweeps.service.options import Options
@@ -27,11 +26,13 @@ KINDS: tuple[SeedsVary, ...] = ("probe", "pretrain", "split")
 
 @dataclass(frozen=True, kw_only=True)
 class VarianceStudy(Study):
-    """The default point of each data set under every kind of seeds."""
+    """The default point of each data set under every kind of seeds, of which there are at least two."""
 
     extent_name: ClassVar[str] = "kinds_of_seeds"
     is_joint: ClassVar[bool] = False
     fewest_seeds: ClassVar[int] = 2
+
+    name: str = "variance"
 
     def __post_init__(self) -> None:
         if len(self.seeds) < self.fewest_seeds:
@@ -70,34 +71,6 @@ class VarianceStudy(Study):
         from sweeps.service.publish_variance import publish  # what draws takes seconds to import
 
         return publish(self, records, folder, primary=options.primary, manifest=manifest)
-
-
-def variance_study(
-    cards: Sequence[DatasetCard],
-    *,
-    default: Hyperparameters | None = None,
-    choices: Mapping[str, Choice] | None = None,
-    seeds: Sequence[int] = tuple(range(10)),
-    protocol: Protocol | None = None,
-    budget: Budget | None = None,
-) -> VarianceStudy:
-    """Each data set's default point under every kind of seeds, all seeds, all data sets.
-
-    ``choices``: data set -> what was chosen for it, which its default point takes over.  Raises ConfigError when there
-    is no data set, or one is named twice; when there are fewer than two seeds, or one is named twice.
-    """
-    require_each_once("data set", [card.key for card in cards])
-    require_each_once("seed", seeds)
-    return VarianceStudy(
-        name="variance",
-        cards=tuple(cards),
-        default=Hyperparameters() if default is None else default,
-        choices={} if choices is None else choices,
-        seeds=tuple(seeds),
-        seeds_vary="pretrain",  # as the choices that it takes over; see all_seeds_vary
-        protocol=Protocol() if protocol is None else protocol,
-        budget=Budget() if budget is None else budget,
-    )
 
 
 def _refuse(what: str, key: str, value: float) -> NoReturn:

@@ -12,10 +12,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from adaptbin.config import Budget, Hyperparameters, Protocol, SeedsVary
+from adaptbin.config import Hyperparameters
 from adaptbin.errors import ConfigError
-from sweeps.service.choice import Choice
-from sweeps.service.points import AskedTest, DatasetCard, Study, require_each_once
+from sweeps.service.points import AskedTest, Study
 from sweeps.service.projection import describe_point
 
 if TYPE_CHECKING:
@@ -61,22 +60,27 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class AblationStudy(Study):
-    """Full and its variants for each data set; every variant is tested against full."""
+    """Full and its variants for each data set; every variant is tested against full.
+
+    Raises ConfigError when full lacks a part; when ``refine_every`` is below 1, or a T_max is not above T_init, is that
+    of full, or is named twice.
+    """
 
     extent_name: ClassVar[str] = "variants"
     is_joint: ClassVar[bool] = True
 
-    refine_every: int | None
+    name: str = "ablation"
+    refine_every: int | None = None
     """Epochs between refinements w/o FPT; None: full's patience + 1, as often as FPT can trigger."""
-    t_maxs: tuple[int, ...]
-    """T_max of further variants, ascending."""
+    t_maxs: tuple[int, ...] = T_MAXS
+    """T_max of further variants."""
     test: AskedTest = "wilcoxon"
 
     def __post_init__(self) -> None:
         if self.refine_every is not None and not (type(self.refine_every) is int and self.refine_every >= 1):
             raise ConfigError(f"refine_every must be a whole number >= 1, got {self.refine_every!r}")
         if len(set(self.t_maxs)) < len(self.t_maxs):
-            raise ConfigError(f"each t_max must be given once, got {', '.join(map(str, self.t_maxs))}")
+            raise ConfigError(f"each t_max must be given once, got {self._t_maxs}")
         for dataset in self.datasets:
             self._check(dataset, self.default_of(dataset))
         super().__post_init__()
@@ -113,7 +117,7 @@ class AblationStudy(Study):
             },
             "further": {
                 "w/o Gain_var": {"split_score": "dispersion"},
-                **{f"T_max {t_max}": {"t_max": t_max} for t_max in self.t_maxs},
+                **{f"T_max {t_max}": {"t_max": t_max} for t_max in sorted(self.t_maxs)},
             },
         }
         yield Variant(name=FULL, group="full", changed={}, changes="nothing", hyperparameters=full)
@@ -159,7 +163,7 @@ class AblationStudy(Study):
 
     @property
     def _t_maxs(self) -> str:
-        return ", ".join(map(str, self.t_maxs))
+        return ", ".join(map(str, sorted(self.t_maxs)))
 
     def publish(
         self, records: Sequence[Mapping[str, Any]], folder: Path, options: Options, manifest: Mapping[str, Any]
@@ -168,42 +172,6 @@ class AblationStudy(Study):
         from sweeps.service.publish_ablation import publish  # what draws takes seconds to import
 
         return publish(self, records, folder, metrics=options.metrics, primary=options.primary, manifest=manifest)
-
-
-def ablation_study(
-    cards: Sequence[DatasetCard],
-    *,
-    refine_every: int | None = None,
-    t_maxs: Sequence[int] = T_MAXS,
-    default: Hyperparameters | None = None,
-    choices: Mapping[str, Choice] | None = None,
-    seeds: Sequence[int] = tuple(range(10)),
-    seeds_vary: SeedsVary = "pretrain",
-    protocol: Protocol | None = None,
-    budget: Budget | None = None,
-    test: AskedTest = "wilcoxon",
-) -> AblationStudy:
-    """The paper's ablation and the further variants around each data set's default, all seeds, all data sets.
-
-    ``choices``: data set -> what was chosen for it, which its default point takes over.  Raises ConfigError when there
-    is no data set or seed, or one is named twice; when full lacks a part; when ``refine_every`` is below 1, or a T_max
-    is not above T_init, is full's own, or is named twice.
-    """
-    require_each_once("data set", [card.key for card in cards])
-    require_each_once("seed", seeds)
-    return AblationStudy(
-        name="ablation",
-        cards=tuple(cards),
-        default=Hyperparameters() if default is None else default,
-        choices={} if choices is None else choices,
-        refine_every=refine_every,
-        t_maxs=tuple(sorted(t_maxs)),
-        seeds=tuple(seeds),
-        seeds_vary=seeds_vary,
-        protocol=Protocol() if protocol is None else protocol,
-        budget=Budget() if budget is None else budget,
-        test=test,
-    )
 
 
 def _require_t_max(key: str, value: float) -> None:

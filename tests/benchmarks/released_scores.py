@@ -27,7 +27,7 @@ from adaptbin.config import Protocol
 from adaptbin.data.registry import get_card
 from adaptbin.metrics import get_metric, primary_metric
 from sweeps.service.options import Options, parse_options
-from sweeps.service.panels import PANELS, SensitivityStudy, sensitivity_study
+from sweeps.service.panels import PANELS, SensitivityStudy
 from sweeps.service.parameters import comparison_options, default_point_options
 from sweeps.service.results import ResultsStore
 from sweeps.service.sweep import run_script
@@ -78,9 +78,9 @@ class Comparison:
 def released_study(options: Options) -> SensitivityStudy:
     """The default point alone, under the released protocol."""
     panel = replace(PANELS["tau"], values=(options.default.tau,))
-    made = sensitivity_study(
-        [get_card(name) for name in options.datasets],
-        panels=[panel],
+    made = SensitivityStudy(
+        cards=tuple(get_card(name) for name in options.datasets),
+        panels=(panel,),
         default=options.default,
         seeds=options.seeds,
         seeds_vary=options.seeds_vary,

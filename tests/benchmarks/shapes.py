@@ -13,7 +13,7 @@ import torch
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Replica
 from adaptbin.data.registry import CARDS
-from sweeps.service.panels import sensitivity_study
+from sweeps.service.panels import SensitivityStudy
 from tests.training.golden_trace import load_trace
 from tests.training.tables import ARCHITECTURE, small_table
 
@@ -84,7 +84,7 @@ def replicas(name: str, count: int, epochs: int, changes: Mapping[str, Any]) -> 
     The study has 21 points and gives a pack all of them under one seed.  Fewer replicas are points spread evenly over
     its list, the default first; more continue with the next seed.
     """
-    study = sensitivity_study([CARDS["eol"]])
+    study = SensitivityStudy(cards=(CARDS["eol"],))
     points = list(dict.fromkeys(point.hyperparameters for point in study.points["eol"]))
     points.sort(key=lambda point: point != Hyperparameters())
     if count < len(points):

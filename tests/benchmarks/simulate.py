@@ -27,7 +27,7 @@ from sweeps.service.checkpoints import FolderPlace
 from sweeps.service.estimate import estimate, speeds
 from sweeps.service.launch import RayRunner
 from sweeps.service.memory import Sizes
-from sweeps.service.panels import PANELS, get_panels, sensitivity_study
+from sweeps.service.panels import PANELS, SensitivityStudy, get_panels
 from sweeps.service.parameters import PAPERS
 from sweeps.service.plan import Pack, Plan, Resources, make_plan
 from sweeps.service.results import ResultsStore
@@ -100,9 +100,12 @@ def sleeping(seconds: Mapping[str, float]) -> Any:
 def plan_of(replicas: int, workers: int) -> tuple[Plan, float]:
     """The paper's sensitivity study of its eight tables with as many seeds as give ``replicas``; seconds to plan it."""
     cards = [get_card(name) for name in PAPERS]
-    one_seed = len(sensitivity_study(cards, panels=get_panels(PANELS), seeds=[0]).all_replicas)
-    study = sensitivity_study(
-        cards, panels=get_panels(PANELS), seeds=range(-(-replicas // one_seed)), budget=Budget(epochs=1000)
+    one_seed = len(SensitivityStudy(cards=tuple(cards), panels=get_panels(PANELS), seeds=(0,)).all_replicas)
+    study = SensitivityStudy(
+        cards=tuple(cards),
+        panels=get_panels(PANELS),
+        seeds=tuple(range(-(-replicas // one_seed))),
+        budget=Budget(epochs=1000),
     )
     began = time.perf_counter()
     plan = make_plan(study, (), workers=workers)

@@ -17,10 +17,10 @@ from moto.server import ThreadedMotoServer
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError, ResourceError
 from sweeps.service.checkpoints import MEMBERS, STATE, FolderPlace, SentCheckpoint, StoragePlace, parse_members
-from sweeps.service.panels import get_panels, sensitivity_study
+from sweeps.service.panels import SensitivityStudy, get_panels
 from sweeps.service.plan import Pack, make_plan
 
-STUDY = sensitivity_study([get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=range(2))
+STUDY = SensitivityStudy(cards=(get_card("breast_cancer"),), panels=get_panels(["tau"]), seeds=tuple(range(2)))
 WHOLE = Pack(STUDY.all_replicas[:4])
 PART = Pack(WHOLE.replicas[:2], resumes=(WHOLE.key,))
 COUNT = itertools.count()

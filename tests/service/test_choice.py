@@ -16,7 +16,7 @@ from sweeps import sensitivity
 from sweeps.service.choice import CHOSEN_FIELDS, Choice, choices_for, read_choice, write_choice
 from sweeps.service.notes import protocol_notes
 from sweeps.service.options import Options, parse_options
-from sweeps.service.panels import Panel, get_panels, sensitivity_study
+from sweeps.service.panels import Panel, SensitivityStudy, get_panels
 
 CHOSEN = Hyperparameters(masking="random", mask_prob=0.2, t_init=10)
 
@@ -151,7 +151,7 @@ def test_a_default_is_typed_or_chosen_but_not_both(word: str, named: str) -> Non
 def test_each_data_set_has_its_own_default() -> None:
     choices = {"eol": choice_of(), "hfc": choice_of("hfc", hyperparameters=Hyperparameters())}
     cards = [get_card(name) for name in ("eol", "hfc", "ilpd")]
-    study = sensitivity_study(cards, panels=get_panels(["tau"]), choices=choices, seeds=(0, 1))
+    study = SensitivityStudy(cards=tuple(cards), panels=get_panels(["tau"]), choices=choices, seeds=(0, 1))
     assert study.default_of("eol") == CHOSEN
     assert study.default_of("hfc") == study.default_of("ilpd") == study.default == Hyperparameters()
     for name in study.datasets:
@@ -161,19 +161,19 @@ def test_each_data_set_has_its_own_default() -> None:
             assert {field: getattr(point.hyperparameters, field) for field in CHOSEN_FIELDS} == {
                 field: getattr(study.default_of(name), field) for field in CHOSEN_FIELDS
             }
-    plain = sensitivity_study(cards, panels=get_panels(["tau"]), seeds=(0, 1))
+    plain = SensitivityStudy(cards=tuple(cards), panels=get_panels(["tau"]), seeds=(0, 1))
     assert study.replicas["hfc"] == plain.replicas["hfc"]
     assert not {replica.id for replica in study.replicas["eol"]} & {replica.id for replica in plain.replicas["eol"]}
     assert study.only("eol").choices.keys() == {"eol"} and study.only("eol").default_of("eol") == CHOSEN
     # What is typed for all data sets stays with those for which nothing was chosen.
-    other = sensitivity_study(cards, default=Hyperparameters(patience=7), choices=choices)
+    other = SensitivityStudy(cards=tuple(cards), default=Hyperparameters(patience=7), choices=choices)
     assert (other.default_of("eol").patience, other.default_of("ilpd").patience) == (7, 7)
 
 
 def test_a_panel_that_moves_what_was_chosen_holds_all_defaults() -> None:
     panel = Panel("t_init", "T", "t_init", (5,), "a")
-    study = sensitivity_study(
-        [get_card("eol"), get_card("hfc")], panels=[panel], choices={"eol": choice_of()}, seeds=(0,)
+    study = SensitivityStudy(
+        cards=(get_card("eol"), get_card("hfc")), panels=(panel,), choices={"eol": choice_of()}, seeds=(0,)
     )
     assert study.panels[0].values == (2, 5, 10) and study.default_values(study.panels[0]) == (2, 10)
     assert [point.is_default for point in study.points["eol"]] == [False, False, True]

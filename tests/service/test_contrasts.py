@@ -9,14 +9,14 @@ from statsmodels.stats.multitest import multipletests
 
 from adaptbin.metrics import get_metric
 from sweeps.service.contrasts import COLUMNS, PROBE_NOTE, margin_of, significance_frame
-from sweeps.service.panels import get_panels, sensitivity_study
+from sweeps.service.panels import SensitivityStudy, get_panels
 from sweeps.service.tables import replica_frame
 from tests.service.synthetic import FakeCard, drifting, make_records, metrics_of, seeds
 
 
 def table(datasets=("eol",), n=10, scorer=None, test="wilcoxon", target_sd=1.0, drop=(), **options):
     """Significance of synthetic records; `drop` holds seeds that never finished."""
-    study = sensitivity_study([FakeCard(key) for key in datasets], seeds=seeds(n), **options)
+    study = SensitivityStudy(cards=tuple(FakeCard(key) for key in datasets), seeds=seeds(n), **options)
     records = make_records(study, scorer or drifting(), target_sd=target_sd)
     records = [record for record in records if record["identity"]["seed"] not in drop]
     replicas = replica_frame(records, study, metrics_of(study), metrics_of(study))
@@ -188,7 +188,7 @@ def test_a_panel_alone_is_its_own_figure():
 
 
 def test_data_sets_do_not_share_families_and_absent_ones_are_left_out():
-    study = sensitivity_study([FakeCard("eol"), FakeCard("hfc")], seeds=seeds(6))
+    study = SensitivityStudy(cards=(FakeCard("eol"), FakeCard("hfc")), seeds=seeds(6))
     records = [r for r in make_records(study, drifting()) if r["identity"]["dataset"] == "eol"]
     replicas = replica_frame(records, study, metrics_of(study), metrics_of(study))
     frame = significance_frame(replicas, study)

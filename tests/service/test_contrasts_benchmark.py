@@ -11,7 +11,7 @@ from scipy import stats as scipy_stats
 
 from sweeps.service.contrasts import PROBE_NOTE
 from sweeps.service.contrasts_benchmark import ARMS, COLUMNS, CONTRASTS, contrasts_frame, pairs_frame
-from sweeps.service.methods import Method, benchmark_study
+from sweeps.service.methods import BenchmarkStudy, Method
 from sweeps.service.stats import holm
 from sweeps.service.tables_benchmark import benchmark_tables
 from tests.service.synthetic import METRIC_OF, FakeCard, as_printed, make_benchmark_records
@@ -20,7 +20,7 @@ from tests.service.synthetic import METRIC_OF, FakeCard, as_printed, make_benchm
 @cache
 def tabulate(dataset, scorer=as_printed, drop=0, seeds_vary="pretrain"):
     """Table of methods of one data set, without its last ``drop`` records; computed once."""
-    study = benchmark_study([FakeCard(dataset)], seeds=(0, 1), seeds_vary=seeds_vary)
+    study = BenchmarkStudy(cards=(FakeCard(dataset),), seeds=(0, 1), seeds_vary=seeds_vary)
     records = make_benchmark_records(study, scorer)
     return benchmark_tables(records[: len(records) - drop], study, METRIC_OF[dataset]).table
 
@@ -33,7 +33,7 @@ def compared(datasets=tuple(METRIC_OF), target_sd=1.0, drop=0, seeds_vary="pretr
     ]
     table = pd.concat(tables, ignore_index=True).assign(target_sd=target_sd)
     pairs = pairs_frame(table)
-    study = benchmark_study([FakeCard(name) for name in datasets], seeds=(0, 1), seeds_vary=seeds_vary)
+    study = BenchmarkStudy(cards=tuple(FakeCard(name) for name in datasets), seeds=(0, 1), seeds_vary=seeds_vary)
     return pairs, contrasts_frame(pairs, table, study), table
 
 

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats as scipy_stats
 
 from adaptbin.config import Hyperparameters
-from sweeps.service.grid import masking_study
+from sweeps.service.grid import MaskingStudy
 from sweeps.service.tables_masking import masking_tables
 from tests.service.synthetic import METRIC_OF, FakeCard, make_grid_records, peaked, seeds
 
@@ -20,7 +20,7 @@ OTHER = Hyperparameters(masking="random", mask_prob=0.1, t_init=2)
 
 def decided(scorer=None, dataset="eol", n=4, drop=(), **options):
     """The decision on synthetic records; ``drop`` holds (point, seed) without a result."""
-    study = masking_study([FakeCard(dataset)], seeds=seeds(n), **options)
+    study = MaskingStudy(cards=(FakeCard(dataset),), seeds=seeds(n), **options)
     lost = {study.replica(study.cards[0], point, seed).id for point, seed in drop}
     records = [record for record in make_grid_records(study, scorer or peaked(BEST)) if record["id"] not in lost]
     return masking_tables(records, study, METRIC_OF[dataset]).decision
@@ -81,7 +81,7 @@ def test_nothing_is_chosen_while_seeds_are_missing():
     decision = decided(drop=[(OTHER, 1)])
     assert decision.chosen is None and decision.runner_up is None
     assert decision.reason == "1 of 14 points lack results: random, p_m 0.1, T_init 2 (seed 1)"
-    every = [(point, seed) for point in masking_study([FakeCard("eol")]).points for seed in (1, 2, 3)]
+    every = [(point, seed) for point in MaskingStudy(cards=(FakeCard("eol"),)).points for seed in (1, 2, 3)]
     assert decided(drop=every).reason == (
         "14 of 14 points lack results, such as none, T_init 2 (seeds 1 to 3); none, T_init 10 (seeds 1 to 3); "
         "constant, p_m 0.1, T_init 2 (seeds 1 to 3)"

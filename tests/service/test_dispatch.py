@@ -13,13 +13,13 @@ from adaptbin.config import Budget
 from adaptbin.data import get_card
 from sweeps.service.calls import CallThread
 from sweeps.service.dispatch import MAX_DEATHS, PackQueue, pack_records, unpack_records
-from sweeps.service.panels import get_panels, sensitivity_study
+from sweeps.service.panels import SensitivityStudy, get_panels
 from sweeps.service.plan import Pack, make_plan
 from sweeps.service.work import Failure
 from tests.service.fakes import Hearing, fake_record, progress_at
 
-STUDY = sensitivity_study(
-    [get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=range(3), budget=Budget(epochs=9)
+STUDY = SensitivityStudy(
+    cards=(get_card("breast_cancer"),), panels=get_panels(["tau"]), seeds=tuple(range(3)), budget=Budget(epochs=9)
 )
 PACKS = make_plan(STUDY, ()).packs
 GONE = Failure("its worker died")

@@ -18,7 +18,7 @@ from sweeps.service.contrasts import significance_frame
 from sweeps.service.figures import sensitivity_figure
 from sweeps.service.figures_style import save_figure
 from sweeps.service.notes import protocol_notes
-from sweeps.service.panels import Panel, get_panels, sensitivity_study
+from sweeps.service.panels import Panel, SensitivityStudy, get_panels
 from sweeps.service.tables import points_frame, replica_frame
 from tests.service.synthetic import FakeCard, drifting, make_records, metrics_of, seeds
 from tests.service.test_choice import choice_of
@@ -33,7 +33,7 @@ def some_diverge(dataset, point, seed, generator):
 
 
 def tabulate(datasets=("eol",), n=10, scorer=None, test="wilcoxon", metrics=None, **options):
-    study = sensitivity_study([FakeCard(key) for key in datasets], seeds=seeds(n), **options)
+    study = SensitivityStudy(cards=tuple(FakeCard(key) for key in datasets), seeds=seeds(n), **options)
     records = make_records(study, scorer or drifting())
     replicas = replica_frame(records, study, metrics or metrics_of(study), metrics_of(study))
     return points_frame(replicas, study), significance_frame(replicas, study, test=test), replicas, study
@@ -161,7 +161,7 @@ def test_several_data_sets_differ_from_their_own_defaults():
 
 
 def test_errors_are_drawn_in_standard_deviations_of_the_target():
-    study = sensitivity_study([FakeCard("eol"), FakeCard("pt")], seeds=seeds(5))
+    study = SensitivityStudy(cards=(FakeCard("eol"), FakeCard("pt")), seeds=seeds(5))
     metrics = metrics_of(study)
     replicas = replica_frame(make_records(study, drifting(), target_sd=8.0), study, metrics, metrics)
     points, significance = points_frame(replicas, study), significance_frame(replicas, study)
@@ -224,7 +224,7 @@ def test_a_reduced_protocol_is_written_on_the_figure():
     ],
 )
 def test_protocol_notes(options, notes):
-    study = sensitivity_study([FakeCard("eol")], seeds=seeds(options.pop("n", 10)), **options)
+    study = SensitivityStudy(cards=(FakeCard("eol"),), seeds=seeds(options.pop("n", 10)), **options)
     assert protocol_notes(study) == notes
 
 

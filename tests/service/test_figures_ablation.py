@@ -16,7 +16,7 @@ from sweeps.service.figures_style import save_figure
 from sweeps.service.rows_ablation import drawn_variants, margins_of, name_of
 from sweeps.service.tables import rows_of
 from sweeps.service.tables_ablation import ablation_tables
-from sweeps.service.variants import ablation_study
+from sweeps.service.variants import AblationStudy
 from tests.service.synthetic import FakeCard, lacking, make_ablation_records, metrics_of, seeds
 from tests.service.test_choice import choice_of
 from tests.service.test_figures import EIGHT, shown_boxes, texts
@@ -28,7 +28,7 @@ def full_diverges(dataset, variant, seed):
 
 
 def tabulate(datasets=("eol",), n=10, scorer=None, metrics=None, target_sd=1.0, **options):
-    study = ablation_study([FakeCard(key) for key in datasets], seeds=seeds(n), **options)
+    study = AblationStudy(cards=tuple(FakeCard(key) for key in datasets), seeds=seeds(n), **options)
     records = [r | {"target_sd": target_sd} for r in make_ablation_records(study, scorer or lacking(LOSS))]
     return ablation_tables(records, study, metrics or metrics_of(study), metrics_of(study)), study
 
@@ -173,7 +173,7 @@ def test_files_are_the_same_every_time_with_text_as_text(tmp_path):
 
 
 def test_a_figure_of_nothing_is_refused():
-    study = ablation_study([FakeCard("eol")])
+    study = AblationStudy(cards=(FakeCard("eol"),))
     metrics = metrics_of(study)
     with pytest.raises(DataError, match="at least one replica, got none"):
         ablation_figure(ablation_tables([], study, metrics, metrics), study)

@@ -18,7 +18,7 @@ from sweeps.service.captions_benchmark import caption_text, contrasts_text, join
 from sweeps.service.contrasts_benchmark import contrasts_frame, pairs_frame
 from sweeps.service.figures_benchmark import benchmark_figure, rank_figure
 from sweeps.service.figures_style import save_figure
-from sweeps.service.methods import METHODS, Method, benchmark_study
+from sweeps.service.methods import METHODS, BenchmarkStudy, Method
 from sweeps.service.ranks import critical_distance, ranks_frame
 from sweeps.service.tables_benchmark import benchmark_tables
 from tests.service.synthetic import METRIC_OF, FakeCard, as_printed, make_benchmark_records, seeds
@@ -48,7 +48,7 @@ def tabulate(case):
     """Tables and study of one data set."""
     options = {"dataset": "eol", "n": 4, "scorer": as_printed, "drop": 0} | CASES[case]
     dataset, n, scorer, drop = (options.pop(name) for name in ("dataset", "n", "scorer", "drop"))
-    study = benchmark_study([FakeCard(dataset)], seeds=seeds(n), **options)
+    study = BenchmarkStudy(cards=(FakeCard(dataset),), seeds=seeds(n), **options)
     records = make_benchmark_records(study, scorer)
     return benchmark_tables(records[: len(records) - drop], study, METRIC_OF[dataset]), study
 
@@ -56,7 +56,7 @@ def tabulate(case):
 @cache
 def joint(datasets, scorer=as_printed, drop=0):
     """Table of methods and study of several data sets."""
-    study = benchmark_study([FakeCard(name) for name in datasets], seeds=(0, 1))
+    study = BenchmarkStudy(cards=tuple(FakeCard(name) for name in datasets), seeds=(0, 1))
     records = make_benchmark_records(study, scorer)
     records = records[: len(records) - drop]
     tables = [benchmark_tables(records, study.only(name), METRIC_OF[name]).table for name in datasets]

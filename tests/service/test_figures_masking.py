@@ -15,7 +15,7 @@ from adaptbin.config import Budget, Hyperparameters, Protocol
 from sweeps.service.captions_masking import caption_text
 from sweeps.service.figures_masking import masking_figure
 from sweeps.service.figures_style import save_figure
-from sweeps.service.grid import MASKINGS, masking_study
+from sweeps.service.grid import MASKINGS, MaskingStudy
 from sweeps.service.tables_masking import masking_tables
 from tests.service.synthetic import METRIC_OF, FakeCard, make_grid_records, peaked, seeds
 
@@ -25,7 +25,7 @@ LOST = Hyperparameters(masking="constant", mask_prob=0.1, t_init=10)
 
 def tabulate(dataset="eol", n=10, scorer=None, lost=(), drop=0, show_test=False, **options):
     """Tables and study; ``lost`` holds (point, seed) that diverged, the last ``drop`` records are not there."""
-    study = masking_study([FakeCard(dataset)], seeds=seeds(n), **options)
+    study = MaskingStudy(cards=(FakeCard(dataset),), seeds=seeds(n), **options)
     usual = scorer or peaked(BEST)
     records = make_grid_records(study, lambda point, seed: None if (point, seed) in lost else usual(point, seed))
     records = records[: len(records) - drop]

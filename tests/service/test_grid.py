@@ -10,13 +10,13 @@ import pytest
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
-from sweeps.service.grid import masking_study, point_words
+from sweeps.service.grid import MaskingStudy, point_words
 
 PAPER = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())
 
 
 def test_the_grid_is_the_papers() -> None:
-    study = masking_study([get_card("eol"), get_card("hfc")])
+    study = MaskingStudy(cards=(get_card("eol"), get_card("hfc")))
     assert len(study.points) == 14 and study.points[0] == Hyperparameters()
     assert study.unique_points_of("hfc") == study.unique_points == study.points
     assert len(study.all_replicas) == len({replica.id for replica in study.all_replicas}) == 2 * 14 * 10
@@ -31,8 +31,8 @@ def test_the_grid_is_the_papers() -> None:
 
 
 def test_replicas_carry_everything_that_was_asked_for() -> None:
-    study = masking_study(
-        [get_card("eol")],
+    study = MaskingStudy(
+        cards=(get_card("eol"),),
         seeds=(4, 7),
         seeds_vary="split",
         protocol=Protocol.named("released"),
@@ -45,15 +45,15 @@ def test_replicas_carry_everything_that_was_asked_for() -> None:
 
 
 def test_default_points_are_shared_with_the_sensitivity_study() -> None:
-    from sweeps.service.panels import sensitivity_study
+    from sweeps.service.panels import SensitivityStudy
 
-    masking, sensitivity = masking_study([get_card("eol")]), sensitivity_study([get_card("eol")])
+    masking, sensitivity = MaskingStudy(cards=(get_card("eol"),)), SensitivityStudy(cards=(get_card("eol"),))
     shared = {replica.id for replica in masking.all_replicas} & {replica.id for replica in sensitivity.all_replicas}
     assert len(shared) == 10
 
 
 def test_values_come_and_go_in_order() -> None:
-    study = masking_study([get_card("eol")], seeds=(0,))
+    study = MaskingStudy(cards=(get_card("eol"),), seeds=(0,))
     more = study.with_value("mask_prob", 0.15).with_value("t_init", 5.0)
     assert more.extent == {
         "masking": ["none", "constant", "random"],
@@ -80,19 +80,19 @@ def test_values_come_and_go_in_order() -> None:
     ],
 )
 def test_what_is_refused(change: str, key: str, value: float, message: str) -> None:
-    study = masking_study([get_card("eol")], seeds=(0,))
+    study = MaskingStudy(cards=(get_card("eol"),), seeds=(0,))
     with pytest.raises(ConfigError, match=message):
         getattr(study, change)(key, value)
 
 
 def test_the_last_value_of_a_side_must_stay() -> None:
-    study = masking_study([get_card("eol")], t_inits=(2,))
+    study = MaskingStudy(cards=(get_card("eol"),), t_inits=(2,))
     with pytest.raises(ConfigError, match="one value must stay, got t_init=2, the last one"):
         study.without_value("t_init", 2)
     with pytest.raises(ConfigError, match="at least one data set"):
-        masking_study([])
+        MaskingStudy(cards=())
     with pytest.raises(ConfigError, match="at least one seed, each named once, got \\[1, 1\\]"):
-        masking_study([get_card("eol")], seeds=(1, 1))
+        MaskingStudy(cards=(get_card("eol"),), seeds=(1, 1))
 
 
 def test_points_in_words() -> None:

@@ -27,13 +27,13 @@ from sweeps.service.launch import fit as fit_module
 from sweeps.service.launch.fit import Fit
 from sweeps.service.launch.trial import from_config, granted_device, to_config
 from sweeps.service.local import InProcessRunner
-from sweeps.service.panels import get_panels, sensitivity_study
+from sweeps.service.panels import SensitivityStudy, get_panels
 from sweeps.service.plan import Pack, Resources, make_plan
 from sweeps.service.work import Change, Failure, Job, first_line, is_out_of_memory, last_line, threads
 from tests.service.fakes import Hearing, fake_record, fake_train
 
-STUDY = sensitivity_study(
-    [get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=range(4), budget=Budget(epochs=3)
+STUDY = SensitivityStudy(
+    cards=(get_card("breast_cancer"),), panels=get_panels(["tau"]), seeds=tuple(range(4)), budget=Budget(epochs=3)
 )
 PACKS = make_plan(STUDY, ()).packs
 LATER = make_plan(replace(STUDY, seeds=(4,)), ()).packs[0]

@@ -12,11 +12,11 @@ from adaptbin.config import Budget
 from adaptbin.data import get_card
 from sweeps.service import manifest as module
 from sweeps.service.manifest import available_cores, git_state, hardware, manifest, training_seconds, versions
-from sweeps.service.panels import get_panels, sensitivity_study
+from sweeps.service.panels import SensitivityStudy, get_panels
 from tests.service.fakes import fake_record
 
-STUDY = sensitivity_study(
-    [get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=(0, 1), budget=Budget(epochs=2)
+STUDY = SensitivityStudy(
+    cards=(get_card("breast_cancer"),), panels=get_panels(["tau"]), seeds=(0, 1), budget=Budget(epochs=2)
 )
 
 

@@ -137,9 +137,9 @@ from adaptbin.data.encode import encode
 from adaptbin.data.sources import load_table
 from adaptbin.data.registry import get_card
 from adaptbin.training.pack import train_pack
-from sweeps.service.panels import sensitivity_study
+from sweeps.service.panels import SensitivityStudy
 card = get_card("breast_cancer")
-replicas = sensitivity_study([card], seeds=(0,), budget=Budget(epochs=3, probe_epochs=2)).all_replicas
+replicas = SensitivityStudy(cards=(card,), seeds=(0,), budget=Budget(epochs=3, probe_epochs=2)).all_replicas
 train_pack(replicas, encode(load_table("breast_cancer")))
 (peak,) = [line.split()[1] for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM")]
 print(int(peak) * 1024)

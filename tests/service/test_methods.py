@@ -9,8 +9,8 @@ import pytest
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
-from sweeps.service.grid import masking_study
-from sweeps.service.methods import METHODS, PRETEXTS, Method, benchmark_study
+from sweeps.service.grid import MaskingStudy
+from sweeps.service.methods import METHODS, PRETEXTS, BenchmarkStudy, Method
 from sweeps.service.plan import make_plan
 from sweeps.service.projection import describe_point
 from tests.service.synthetic import PAPER
@@ -25,7 +25,7 @@ def test_the_methods_are_the_papers_in_its_order() -> None:
 
 
 def test_candidates_are_tuned_over_what_a_method_has() -> None:
-    study = benchmark_study([get_card("eol"), get_card("hfc")])
+    study = BenchmarkStudy(cards=(get_card("eol"), get_card("hfc")))
     counts = {method.name: len(candidates) for method, candidates in study.candidates.items()}
     assert list(counts.values()) == [1] + [3] * 6 + [2, 6, 6] + [2, 6, 6]
     assert len(study.points) == len(set(study.points)) == 47
@@ -45,14 +45,14 @@ def test_candidates_are_tuned_over_what_a_method_has() -> None:
 
 
 def test_adaptive_binning_is_shared_with_the_masking_study() -> None:
-    benchmark, masking = benchmark_study([get_card("eol")]), masking_study([get_card("eol")])
+    benchmark, masking = BenchmarkStudy(cards=(get_card("eol"),)), MaskingStudy(cards=(get_card("eol"),))
     assert {replica.id for replica in masking.all_replicas} < {replica.id for replica in benchmark.all_replicas}
     assert Hyperparameters() in benchmark.points and benchmark.default_of("eol") == Hyperparameters()
 
 
 def test_replicas_carry_everything_that_was_asked_for() -> None:
-    asked = benchmark_study(
-        [get_card("eol")],
+    asked = BenchmarkStudy(
+        cards=(get_card("eol"),),
         seeds=(4, 7),
         seeds_vary="split",
         protocol=Protocol.named("released"),
@@ -62,11 +62,11 @@ def test_replicas_carry_everything_that_was_asked_for() -> None:
     assert {(r.seeds_vary, r.protocol, r.budget.epochs) for r in asked.all_replicas} == {("split", asked.protocol, 3)}
     for arguments in ({"cards": []}, {"cards": [get_card("eol")] * 2}, {"cards": [get_card("eol")], "seeds": ()}):
         with pytest.raises(ConfigError, match="each named once"):
-            benchmark_study(**arguments)
+            BenchmarkStudy(**arguments)
 
 
 def test_a_pack_holds_one_pretext() -> None:
-    packs = make_plan(benchmark_study([get_card("breast_cancer")], seeds=(0, 1)), set()).packs
+    packs = make_plan(BenchmarkStudy(cards=(get_card("breast_cancer"),), seeds=(0, 1)), set()).packs
     pretexts = [{replica.hyperparameters.pretext for replica in pack.replicas} for pack in packs]
     assert all(len(names) == 1 for names in pretexts)
     assert set.union(*pretexts) == set(PRETEXTS.values())
@@ -74,17 +74,17 @@ def test_a_pack_holds_one_pretext() -> None:
 
 
 def test_methods_that_cannot_be_are_refused() -> None:
-    study = benchmark_study([get_card("eol")], seeds=(0,))
+    study = BenchmarkStudy(cards=(get_card("eol"),), seeds=(0,))
     with pytest.raises(ConfigError, match="mask_xent predicts which entries are masked, so masking must be on"):
         replace(study.points[0], pretext="mask_xent")
     with pytest.raises(ConfigError, match="t_init must be a whole number >= 2, got 1"):
-        benchmark_study([get_card("eol")], t_inits=(1, 2))
+        BenchmarkStudy(cards=(get_card("eol"),), t_inits=(1, 2))
     with pytest.raises(ConfigError, match="got masking 'constant' with mask_prob 0.0"):
         study.with_value("mask_prob", 0)
 
 
 def test_values_come_and_go() -> None:
-    study = benchmark_study([get_card("eol")], seeds=(0,))
+    study = BenchmarkStudy(cards=(get_card("eol"),), seeds=(0,))
     more = study.with_value("mask_prob", 0.4).with_value("t_init", 5)
     assert len(more.points) == 1 + 6 * 4 + 2 * (3 + 2 * 4 * 3)
     assert more.extent["mask_prob"] == [0.1, 0.2, 0.3, 0.4] and more.extent["t_init"] == [2, 5, 10]
@@ -97,7 +97,7 @@ def test_values_come_and_go() -> None:
 
 
 def test_names_of_points() -> None:
-    study = benchmark_study([get_card("eol")], seeds=(0,))
+    study = BenchmarkStudy(cards=(get_card("eol"),), seeds=(0,))
     words = [study.words_of(point) for point in study.points]
     assert words[:2] == ["none/none/VR", "none/constant/VR, p_m 0.1"]
     assert words[-1] == "adaptive/random/Ours, p_m 0.3, T_init 10"

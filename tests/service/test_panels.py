@@ -10,7 +10,7 @@ import pytest
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import CARDS, get_card
 from adaptbin.errors import ConfigError
-from sweeps.service.panels import PANELS, Panel, get_panels, sensitivity_study
+from sweeps.service.panels import PANELS, Panel, SensitivityStudy, get_panels
 
 PAPER = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())
 
@@ -22,7 +22,7 @@ def test_panels_are_the_papers() -> None:
 
 
 def test_the_default_point_is_shared() -> None:
-    study = sensitivity_study([get_card("eol")])
+    study = SensitivityStudy(cards=(get_card("eol"),))
     assert len(study.points["eol"]) == 25
     assert sum(point.is_default for point in study.points["eol"]) == 5
     assert len(study.unique_points) == 21
@@ -32,15 +32,15 @@ def test_the_default_point_is_shared() -> None:
 
 
 def test_each_point_moves_its_own_field_only() -> None:
-    for point in sensitivity_study([get_card("eol")]).points["eol"]:
+    for point in SensitivityStudy(cards=(get_card("eol"),)).points["eol"]:
         moved = {k: v for k, v in point.hyperparameters.to_dict().items() if v != Hyperparameters().to_dict()[k]}
         assert moved == ({} if point.is_default else {PANELS[point.panel].field: point.value})
 
 
 def test_replicas_carry_everything_that_was_asked_for() -> None:
     default = Hyperparameters(masking="random", mask_prob=0.3, t_init=10)
-    study = sensitivity_study(
-        [get_card("eol"), get_card("hfc")],
+    study = SensitivityStudy(
+        cards=(get_card("eol"), get_card("hfc")),
         panels=get_panels(["tau"]),
         default=default,
         seeds=(4, 7),
@@ -61,7 +61,7 @@ def test_replicas_carry_everything_that_was_asked_for() -> None:
 
 def test_a_panel_without_the_default_gets_it() -> None:
     panel = Panel("t_init", "T", "t_init", (5, 10), "a")
-    study = sensitivity_study([get_card("eol")], panels=[panel], seeds=(0,))
+    study = SensitivityStudy(cards=(get_card("eol"),), panels=(panel,), seeds=(0,))
     assert study.panels[0].values == (2, 5, 10)
     assert [point.is_default for point in study.points["eol"]] == [True, False, False]
 
@@ -74,13 +74,13 @@ def test_what_is_refused() -> None:
     with pytest.raises(ConfigError, match="unknown panel 'taw'; did you mean 'tau'"):
         get_panels(["taw"])
     with pytest.raises(ConfigError, match="at least one seed, each named once, got \\[1, 1\\]"):
-        sensitivity_study([get_card("eol")], seeds=(1, 1))
+        SensitivityStudy(cards=(get_card("eol"),), seeds=(1, 1))
     with pytest.raises(ConfigError, match="at least one data set"):
-        sensitivity_study([])
+        SensitivityStudy(cards=())
 
 
 def test_values_come_and_go_in_order() -> None:
-    study = sensitivity_study([get_card("eol")], panels=get_panels(["tau", "patience"]), seeds=(0,))
+    study = SensitivityStudy(cards=(get_card("eol"),), panels=get_panels(["tau", "patience"]), seeds=(0,))
     more = study.with_value("tau", 0.003).with_value("patience", 7.0)
     assert more.extent == {"patience": [3, 5, 7, 10, 20, 50], "tau": [1e-5, 1e-4, 1e-3, 3e-3, 1e-2, 1e-1]}
     assert len(more.unique_points) == len(study.unique_points) + 2

@@ -18,7 +18,7 @@ from sweeps.service.paper import (
     linear_probe_scores,
     paper_scale,
 )
-from sweeps.service.variants import ablation_study
+from sweeps.service.variants import AblationStudy
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "paper_tables.json"
 
@@ -38,7 +38,7 @@ def test_table_1_has_thirteen_lines_of_eight_data_sets() -> None:
 def test_table_3_has_full_and_four_ablations() -> None:
     assert tuple(ablation_scores()) == ABLATIONS
     assert ablation_scores()["w/o FPT"]["pt"] == PaperScore(14.2, 0.2)
-    variants = ablation_study([get_card("eol")]).variants["eol"]
+    variants = AblationStudy(cards=(get_card("eol"),)).variants["eol"]
     assert tuple(variant.name for variant in variants if variant.group != "further") == ABLATIONS
 
 

@@ -14,16 +14,16 @@ from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
 from sweeps.service.memory import GIB, KEPT_BACK, MIB, USABLE, Need
 from sweeps.service.nodes import Node
-from sweeps.service.panels import PANELS, get_panels, sensitivity_study
+from sweeps.service.panels import PANELS, SensitivityStudy, get_panels
 from sweeps.service.plan import Pack, Resources, make_plan
 from sweeps.service.points import Study
 
 
 def study_of(*datasets: str, seeds: int = 3, vary: str = "pretrain", panels: str = "w_sord,tau") -> Study:
-    return sensitivity_study(
-        [get_card(name) for name in datasets or ("eol",)],
+    return SensitivityStudy(
+        cards=tuple(get_card(name) for name in datasets or ("eol",)),
         panels=get_panels(panels.split(",")),
-        seeds=range(seeds),
+        seeds=tuple(range(seeds)),
         seeds_vary=vary,  # type: ignore[arg-type]
         budget=Budget(epochs=10),
     )
@@ -252,5 +252,5 @@ def test_other_refusals() -> None:
 
 def test_a_protocol_is_part_of_the_shape() -> None:
     ours = study_of(seeds=1)
-    theirs = sensitivity_study(ours.cards, panels=ours.panels, seeds=(0,), protocol=Protocol.named("released"))
+    theirs = SensitivityStudy(cards=ours.cards, panels=ours.panels, seeds=(0,), protocol=Protocol.named("released"))
     assert not {r.id for r in ours.all_replicas} & {r.id for r in theirs.all_replicas}

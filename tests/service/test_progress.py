@@ -9,13 +9,15 @@ import pytest
 
 from adaptbin.config import Budget
 from adaptbin.data import get_card
-from sweeps.service.panels import get_panels, sensitivity_study
+from sweeps.service.panels import SensitivityStudy, get_panels
 from sweeps.service.plan import Plan, make_plan
 from sweeps.service.progress import Meter, ProgressView, duration
 from sweeps.service.work import Failure
 from tests.service.fakes import progress_at
 
-STUDY = sensitivity_study([get_card("eol")], panels=get_panels(["tau"]), seeds=range(4), budget=Budget(epochs=100))
+STUDY = SensitivityStudy(
+    cards=(get_card("eol"),), panels=get_panels(["tau"]), seeds=tuple(range(4)), budget=Budget(epochs=100)
+)
 
 
 class Clock:

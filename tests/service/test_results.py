@@ -17,12 +17,12 @@ import pytest
 from adaptbin.config import Budget
 from adaptbin.data import get_card
 from adaptbin.errors import ResourceError
-from sweeps.service.panels import get_panels, sensitivity_study
+from sweeps.service.panels import SensitivityStudy, get_panels
 from sweeps.service.results import ResultsStore, check_record
 from tests.service.fakes import fake_record
 
-STUDY = sensitivity_study(
-    [get_card("breast_cancer")], panels=get_panels(["tau"]), seeds=(0, 1), budget=Budget(epochs=2)
+STUDY = SensitivityStudy(
+    cards=(get_card("breast_cancer"),), panels=get_panels(["tau"]), seeds=(0, 1), budget=Budget(epochs=2)
 )
 REPLICAS = STUDY.all_replicas
 
@@ -179,7 +179,9 @@ def test_a_write_that_fails_leaves_nothing_behind(store: ResultsStore, monkeypat
 
 
 def test_sample_prefers_the_longest_runs(store: ResultsStore) -> None:
-    longer = sensitivity_study(STUDY.cards, panels=STUDY.panels, seeds=(0,), budget=Budget(epochs=7)).all_replicas[0]
+    longer = SensitivityStudy(cards=STUDY.cards, panels=STUDY.panels, seeds=(0,), budget=Budget(epochs=7)).all_replicas[
+        0
+    ]
     assert len(store.sample("breast_cancer")) == len(REPLICAS)
     store.write(fake_record(longer))
     store.path("breast_cancer", REPLICAS[0].id).write_text("{")

@@ -14,13 +14,13 @@ from scipy import stats as scipy_stats
 from adaptbin.errors import ConfigError, DataError
 from sweeps.service import files, tables
 from sweeps.service.contrasts import significance_frame
-from sweeps.service.panels import sensitivity_study
+from sweeps.service.panels import SensitivityStudy
 from tests.service.synthetic import FakeCard, drifting, make_records, metrics_of, seeds
 
 
 @pytest.fixture(scope="module")
 def study():
-    return sensitivity_study([FakeCard("eol"), FakeCard("pt")], seeds=seeds(4))
+    return SensitivityStudy(cards=(FakeCard("eol"), FakeCard("pt")), seeds=seeds(4))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_rows_repeat_what_the_record_says(study, records, replicas):
 
 
 def test_records_of_other_studies_are_left_out(study, records, replicas):
-    other = sensitivity_study([FakeCard("eol"), FakeCard("pt")], seeds=seeds(4), seeds_vary="split")
+    other = SensitivityStudy(cards=(FakeCard("eol"), FakeCard("pt")), seeds=seeds(4), seeds_vary="split")
     mixed = [*make_records(other, drifting(base=0.1)), *records]
     pd.testing.assert_frame_equal(
         tables.replica_frame(mixed, study, metrics_of(study), metrics_of(study)), replicas, check_exact=True

@@ -14,10 +14,10 @@ from statsmodels.stats.multitest import multipletests
 from adaptbin.config import Hyperparameters
 from adaptbin.errors import ConfigError, DataError
 from sweeps.service.contrasts import CONTRAST, significance_frame
-from sweeps.service.panels import Panel, sensitivity_study
+from sweeps.service.panels import Panel, SensitivityStudy
 from sweeps.service.tables import replica_frame
 from sweeps.service.tables_ablation import SAME_POINT, ablation_tables, refinement_table, summary_table
-from sweeps.service.variants import ablation_study
+from sweeps.service.variants import AblationStudy
 from tests.service.synthetic import FakeCard, lacking, make_ablation_records, metrics_of, seeds
 
 LOSS = {"w/o FWA": 0.03, "w/o FPT": 0.012, "w/o DIGS": 0.004, "w/o HORD": 0.02, "T_max 10": 0.006}
@@ -31,7 +31,7 @@ def some_diverge(dataset, variant, seed):
 
 def tabulate(datasets=("eol",), n=10, scorer=None, drop=(), **options):
     """Tables, study and records; ``drop`` holds seeds that never finished."""
-    study = ablation_study([FakeCard(key) for key in datasets], seeds=seeds(n), **options)
+    study = AblationStudy(cards=tuple(FakeCard(key) for key in datasets), seeds=seeds(n), **options)
     records = make_ablation_records(study, scorer or lacking(LOSS))
     records = [record for record in records if record["identity"]["seed"] not in drop]
     return ablation_tables(records, study, metrics_of(study), metrics_of(study)), study, records
@@ -103,7 +103,7 @@ def test_the_contrasts_are_those_of_a_sensitivity_panel_of_the_same_points():
     tables, study, records = tabulate(t_maxs=(10, 50, 100))
     values = (2, 10, 50, 100, 200)
     panel = Panel("t_max", "T", "t_max", values, "a")
-    same = sensitivity_study(study.cards, panels=[panel], seeds=study.seeds)
+    same = SensitivityStudy(cards=study.cards, panels=(panel,), seeds=study.seeds)
     replicas = replica_frame(records, same, metrics_of(study), metrics_of(study))
     frame = significance_frame(replicas, same)
     alone = [name for name in CONTRAST if "holm" not in name and "family" not in name and name != "detectable"]
@@ -159,7 +159,7 @@ def test_what_never_ran_and_other_studies_and_unknown_metrics():
     metrics = metrics_of(study)
     none = ablation_tables([], study, metrics, metrics)
     assert none.datasets == [] and none.significance.empty and list(none.points["n"]) == [0] * 8
-    other = make_ablation_records(ablation_study([FakeCard("eol")], seeds=(5,)), lacking({}))
+    other = make_ablation_records(AblationStudy(cards=(FakeCard("eol"),), seeds=(5,)), lacking({}))
     pd.testing.assert_frame_equal(ablation_tables([*other, *records], study, metrics, metrics).points, tables.points)
     exploratory = ablation_tables(records, study, {"eol": "accuracy"}, metrics)
     assert set(exploratory.replicas["role"]) == {"exploratory"} and set(tables.replicas["role"]) == {"primary"}

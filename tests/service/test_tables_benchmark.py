@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from adaptbin.errors import ConfigError, DataError
-from sweeps.service.methods import METHODS, Method, benchmark_study
+from sweeps.service.methods import METHODS, BenchmarkStudy, Method
 from sweeps.service.ranks import rank_scores, ranks_frame
 from sweeps.service.tables import write_tables
 from sweeps.service.tables_benchmark import COLUMNS, benchmark_tables, ranks_table, summary_table
@@ -21,7 +21,7 @@ VR = Method("none", "none", "VR")
 
 
 def tabulate(dataset="eol", n=4, scorer=as_printed, drop=0, **options):
-    study = benchmark_study([FakeCard(dataset)], seeds=seeds(n), **options)
+    study = BenchmarkStudy(cards=(FakeCard(dataset),), seeds=seeds(n), **options)
     records = make_benchmark_records(study, scorer)
     return benchmark_tables(records[: len(records) - drop], study, METRIC_OF[dataset]), records, study
 

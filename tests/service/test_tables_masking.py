@@ -12,7 +12,7 @@ from scipy import stats as scipy_stats
 
 from adaptbin.config import Hyperparameters
 from adaptbin.errors import ConfigError, DataError
-from sweeps.service.grid import GRID, masking_study
+from sweeps.service.grid import GRID, MaskingStudy
 from sweeps.service.tables import write_tables
 from sweeps.service.tables_masking import masking_tables, summary_table
 from tests.service.synthetic import FakeCard, make_grid_records, peaked, seeds
@@ -27,7 +27,7 @@ def scorer(point, seed):
 
 @pytest.fixture(scope="module")
 def study():
-    return masking_study([FakeCard("eol")], seeds=seeds(4))
+    return MaskingStudy(cards=(FakeCard("eol"),), seeds=seeds(4))
 
 
 @pytest.fixture(scope="module")
@@ -121,7 +121,7 @@ def test_points_that_never_ran_are_rows_without_numbers(study, records):
 
 
 def test_records_of_other_studies_are_left_out_and_absent_metrics_are_errors(study, records):
-    other = masking_study([FakeCard("eol")], seeds=seeds(4), seeds_vary="split")
+    other = MaskingStudy(cards=(FakeCard("eol"),), seeds=seeds(4), seeds_vary="split")
     mixed = [*make_grid_records(other, scorer), *records]
     pd.testing.assert_frame_equal(
         masking_tables(mixed, study, "qwk").replicas, masking_tables(records, study, "qwk").replicas

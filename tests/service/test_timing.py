@@ -7,14 +7,14 @@ import torch
 
 from adaptbin.config import Budget, Hyperparameters, Replica
 from adaptbin.data import EncodedTable, get_card
-from sweeps.service.panels import sensitivity_study
+from sweeps.service.panels import SensitivityStudy
 from sweeps.service.timing import BINS_PER_EPOCH, QUIET_EPOCHS, mean_bins, time_pack
 from tests.paths import using
 
 
 def replicas(epochs: int, probe_epochs: int = 2) -> tuple[Replica, ...]:
     budget = Budget(epochs=epochs, probe_epochs=probe_epochs, probes=2)
-    return sensitivity_study([get_card("breast_cancer")], seeds=(0,), budget=budget).all_replicas
+    return SensitivityStudy(cards=(get_card("breast_cancer"),), seeds=(0,), budget=budget).all_replicas
 
 
 def test_bins_grow_from_the_first_to_the_most() -> None:

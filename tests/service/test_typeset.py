@@ -9,14 +9,14 @@ import pandas as pd
 import pytest
 
 from sweeps.service.captions_benchmark import table_caption
-from sweeps.service.methods import METHOD, METHODS, benchmark_study
+from sweeps.service.methods import METHOD, METHODS, BenchmarkStudy
 from sweeps.service.ranks import rank_scores, ranks_frame
 from sweeps.service.tables_benchmark import benchmark_tables
 from sweeps.service.typeset import LATEX_WRAPPER, latex, markdown, sheet_of
 from tests.service.synthetic import METRIC_OF, FakeCard, as_printed, make_benchmark_records
 
 DATASETS = ("eol", "pt")
-STUDY = benchmark_study([FakeCard(name) for name in DATASETS], seeds=(0, 1))
+STUDY = BenchmarkStudy(cards=tuple(FakeCard(name) for name in DATASETS), seeds=(0, 1))
 
 
 @pytest.fixture(scope="module")

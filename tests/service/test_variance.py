@@ -21,7 +21,7 @@ from sweeps.service.figures_style import save_figure
 from sweeps.service.figures_variance import variance_figure
 from sweeps.service.plan import make_plan
 from sweeps.service.tables_variance import COMPONENTS, summary_table, variance_tables
-from sweeps.service.variance import KINDS, variance_study
+from sweeps.service.variance import KINDS, VarianceStudy
 from tests.reference import components as reference
 from tests.service.synthetic import METRIC_OF, FakeCard, make_variance_records, seeds
 from tests.service.test_choice import choice_of
@@ -45,7 +45,7 @@ def normal(*names):
 
 def tabulate(dataset="eol", n=10, scorer=None, lost=(), drop=0, **options):
     """Tables and study; ``lost`` holds (kind, seed) that diverged, the last ``drop`` records are not there."""
-    study = variance_study([FakeCard(dataset)], seeds=seeds(n), **options)
+    study = VarianceStudy(cards=(FakeCard(dataset),), seeds=seeds(n), **options)
     usual = scorer or nested()
     records = make_variance_records(study, lambda r: None if (r.seeds_vary, r.seed) in lost else usual(r))
     return variance_tables(records[: len(records) - drop], study, METRIC_OF[dataset]), study
@@ -58,7 +58,7 @@ def part(tables, name):
 
 class TestStudy:
     def test_one_point_under_every_kind_of_seeds(self):
-        study = variance_study([get_card("eol"), get_card("hfc")], choices={"hfc": choice_of("hfc")})
+        study = VarianceStudy(cards=(get_card("eol"), get_card("hfc")), choices={"hfc": choice_of("hfc")})
         replicas = study.replicas["hfc"]
         assert Counter(r.seeds_vary for r in replicas) == dict.fromkeys(KINDS, 10)
         assert {r.hyperparameters for r in replicas} == {study.default_of("hfc")} != {Hyperparameters()}
@@ -68,20 +68,20 @@ class TestStudy:
             assert len({seed.pretrain for seed in drawn}) == (1 if kind == "probe" else 10)
 
     def test_probes_of_one_pretraining_are_one_pack(self):
-        plan = make_plan(variance_study([get_card("eol")]), ())
+        plan = make_plan(VarianceStudy(cards=(get_card("eol"),)), ())
         packs = [pack for pack in plan.packs if pack.replicas[0].seeds_vary == "probe"]
         assert [len(pack.replicas) for pack in packs] == [10] and len(plan.to_do) == 30
 
     def test_parts_of_it(self):
-        study = variance_study([get_card("eol"), get_card("hfc")], seeds=(1, 2, 5)).only("hfc").only_seeds((2, 5))
+        study = VarianceStudy(cards=(get_card("eol"), get_card("hfc")), seeds=(1, 2, 5)).only("hfc").only_seeds((2, 5))
         assert len(study.all_replicas) == 6 and study.datasets == ("hfc",)
 
     def test_what_cannot_be(self):
         with pytest.raises(ConfigError, match="a variance needs at least 2 seeds, got 1"):
-            variance_study([get_card("eol")], seeds=(3,))
+            VarianceStudy(cards=(get_card("eol"),), seeds=(3,))
         with pytest.raises(ConfigError, match="at least one data set, each named once"):
-            variance_study([])
-        study = variance_study([get_card("eol")])
+            VarianceStudy(cards=())
+        study = VarianceStudy(cards=(get_card("eol"),))
         with pytest.raises(ConfigError, match="one point, so nothing can be added to it, got tau=0.1"):
             study.with_value("tau", 0.1)
         with pytest.raises(ConfigError, match="one point, so nothing can be cancelled in it, got tau=0.1"):
@@ -160,7 +160,7 @@ class TestTables:
         tables, _ = tabulate(lost=lost)
         assert math.isnan(part(tables, "split")["variance"]) and math.isnan(part(tables, "total")["variance"])
         assert part(tables, "pretraining")["variance"] > 0 and tables.components["share"].isna().all()
-        study = variance_study([FakeCard("eol")], seeds=(0, 1))
+        study = VarianceStudy(cards=(FakeCard("eol"),), seeds=(0, 1))
         with pytest.raises(DataError, match="metric 'auc' must be in the record"):
             variance_tables(make_variance_records(study, nested()), study, "auc")
 
@@ -263,7 +263,7 @@ class TestFigure:
 
 
 def test_a_figure_needs_a_replica():
-    study = variance_study([FakeCard("eol")], seeds=(0, 1))
+    study = VarianceStudy(cards=(FakeCard("eol"),), seeds=(0, 1))
     with pytest.raises(DataError, match="at least one replica"):
         variance_figure(variance_tables([], study, "qwk"), study)
 

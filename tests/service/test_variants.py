@@ -11,8 +11,8 @@ import pytest
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
-from sweeps.service.panels import sensitivity_study
-from sweeps.service.variants import GROUPS, ablation_study
+from sweeps.service.panels import SensitivityStudy
+from sweeps.service.variants import GROUPS, AblationStudy
 from tests.service.test_choice import choice_of
 
 PAPER = json.loads((Path(__file__).parents[1] / "golden" / "paper_tables.json").read_text())
@@ -30,7 +30,7 @@ CHANGED = {
 
 
 def test_each_variant_changes_one_thing_of_full() -> None:
-    variants = ablation_study([get_card("eol")]).variants["eol"]
+    variants = AblationStudy(cards=(get_card("eol"),)).variants["eol"]
     assert {variant.name: dict(variant.changed) for variant in variants} == CHANGED
     for variant in variants:
         assert variant.hyperparameters == replace(FULL, **CHANGED[variant.name])
@@ -40,7 +40,7 @@ def test_each_variant_changes_one_thing_of_full() -> None:
 
 
 def test_the_first_group_is_the_papers_table() -> None:
-    variants = ablation_study([get_card("eol")]).variants["eol"]
+    variants = AblationStudy(cards=(get_card("eol"),)).variants["eol"]
     assert {v.name for v in variants if v.group in ("full", "paper")} == PAPER["ablation"].keys()
     assert [v.group for v in variants] == ["full"] + ["paper"] * 4 + ["further"] * 3
     assert list(GROUPS) == ["paper", "further"]
@@ -49,20 +49,20 @@ def test_the_first_group_is_the_papers_table() -> None:
 def test_full_is_each_data_sets_own_default_point_and_shared_with_other_studies() -> None:
     cards = [get_card("eol"), get_card("hfc")]
     chosen = choice_of(hyperparameters=Hyperparameters(masking="random", mask_prob=0.2, t_init=10))
-    study = ablation_study(cards, choices={"eol": chosen}, t_maxs=(50,), seeds=(0, 1))
+    study = AblationStudy(cards=tuple(cards), choices={"eol": chosen}, t_maxs=(50,), seeds=(0, 1))
     by_name = {v.name: v.hyperparameters for v in study.variants["eol"]}
     assert by_name["full"] == chosen.hyperparameters == study.unique_points_of("eol")[0]
     assert by_name["w/o FWA"] == replace(chosen.hyperparameters, t_max=10)
     assert {v.name: v.hyperparameters for v in study.variants["hfc"]}["w/o FWA"] == replace(FULL, t_max=2)
     assert study.extent["t_max"] == [10, 50, 2]
-    sensitivity = sensitivity_study(cards, choices={"eol": chosen}, seeds=(0, 1))
+    sensitivity = SensitivityStudy(cards=tuple(cards), choices={"eol": chosen}, seeds=(0, 1))
     shared = {r.id for r in study.all_replicas} & {r.id for r in sensitivity.all_replicas}
     assert shared == {r.id for r in study.all_replicas if r.hyperparameters == study.default_of(r.dataset)}
 
 
 def test_replicas_carry_everything_that_was_asked_for() -> None:
-    study = ablation_study(
-        [get_card("eol")],
+    study = AblationStudy(
+        cards=(get_card("eol"),),
         refine_every=3,
         t_maxs=(50, 20),
         seeds=(4, 7),
@@ -84,19 +84,19 @@ def test_replicas_carry_everything_that_was_asked_for() -> None:
 
 
 def test_the_clock_ticks_as_often_as_fpt_can_trigger() -> None:
-    patient = ablation_study([get_card("eol")], default=Hyperparameters(patience=9))
+    patient = AblationStudy(cards=(get_card("eol"),), default=Hyperparameters(patience=9))
     assert patient.extent["refine_every"] == [10]
 
 
 def test_a_variant_that_is_full_itself_is_trained_once() -> None:
-    study = ablation_study([get_card("eol")], default=Hyperparameters(t_max=2), t_maxs=(10,), seeds=(0,))
+    study = AblationStudy(cards=(get_card("eol"),), default=Hyperparameters(t_max=2), t_maxs=(10,), seeds=(0,))
     (same,) = (variant for variant in study.variants["eol"] if variant.is_same_point)
     assert (same.name, same.changes, same.hyperparameters) == ("w/o FWA", "nothing", study.default)
     assert len(study.variants["eol"]) == 7 and len(study.unique_points) == len(study.all_replicas) == 6
 
 
 def test_values_of_t_max_come_and_go_in_order() -> None:
-    study = ablation_study([get_card("eol")], seeds=(0,))
+    study = AblationStudy(cards=(get_card("eol"),), seeds=(0,))
     more = study.with_value("t_max", 20.0)
     assert more.t_maxs == (10, 20, 50) and more.option_for("t_max=20") == "--t-max 10,20,50"
     assert {r.id for r in more.all_replicas} > {r.id for r in study.all_replicas}
@@ -118,7 +118,7 @@ def test_values_of_t_max_come_and_go_in_order() -> None:
     ],
 )
 def test_what_is_refused(change: str, key: str, value: float, message: str) -> None:
-    study = ablation_study([get_card("eol")], seeds=(0,))
+    study = AblationStudy(cards=(get_card("eol"),), seeds=(0,))
     with pytest.raises(ConfigError, match=message):
         getattr(study, change)(key, value)
 
@@ -142,6 +142,6 @@ def test_what_is_refused(change: str, key: str, value: float, message: str) -> N
 )
 def test_a_full_method_that_lacks_a_part_or_a_bound_that_is_none(options: dict, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        ablation_study([get_card("eol")], **options)
+        AblationStudy(cards=(get_card("eol"),), **options)
     with pytest.raises(ConfigError, match="at least one data set"):
-        ablation_study([])
+        AblationStudy(cards=())
