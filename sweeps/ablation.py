@@ -41,7 +41,7 @@ def study(options: Options) -> AblationStudy:
     return AblationStudy(
         cards=tuple(cards),
         refine_every=options.refine_every,
-        t_maxs=options.t_maxs,
+        t_maxs=options.t_max,
         default=options.default,
         choices=choices_for(options, cards),
         seeds=options.seeds,

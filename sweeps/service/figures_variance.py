@@ -23,7 +23,7 @@ from sweeps.service.tables import finished_scores, number_text
 from sweeps.service.tables_variance import COMPONENTS, VarianceTables, share_text
 from sweeps.service.variance import VarianceStudy
 
-_WIDTH, _LEFT, _GAP, _RIGHT = 6.4, 1.1, 0.3, 0.85
+_WIDTH, _LEFT, _GAP, _RIGHT = 6.4, 1.1, 0.4, 0.85
 _ROW, _ABOVE, _BELOW_AXES = 0.36, 0.28, 0.36
 _SCORES = 0.55
 """Part of the axes' width that scores take; components take the rest."""

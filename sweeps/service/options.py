@@ -73,8 +73,8 @@ class Options:
     """Whether test scores of points that were not chosen are shown."""
     refine_every: int | None = None
     """Epochs between refinements of the ablation w/o FPT; None: patience + 1."""
-    t_maxs: tuple[int, ...] = ()
-    """T_max of further ablations."""
+    t_max: tuple[int, ...] | None = None
+    """T_max of further ablations; None: the usual ones."""
 
     @property
     def primary(self) -> dict[str, str]:
@@ -206,7 +206,7 @@ def _check(options: Options) -> None:
                 )
 
 
-_OWN = ("choice_from", "test", "metric", "show_test", "refine_every")
+_OWN = ("choice_from", "test", "metric", "show_test", "refine_every", "t_max")
 """Options of some scripts whose values are taken as they are."""
 
 
@@ -218,8 +218,6 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     if "panel" in given:
         asked = flat_names(given["panel"]) or PANELS
         own |= {"panels": tuple(key for key in PANELS if key in asked), "values": given["value"]}
-    if "t_max" in given:
-        own["t_maxs"] = given["t_max"]
     if "masking" in given:
         own["default"] = _default_point(given)
     return own

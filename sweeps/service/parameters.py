@@ -91,8 +91,8 @@ def variant_options() -> list[click.Parameter]:
     """What the variants of an ablation have in place of the full method's."""
     return [
         _option("--refine-every", int, "Epochs between refinements of all features, w/o FPT.  [default: patience + 1]"),
-        _option("--t-max", _Wholes("t-max"), "T_max of further variants: one or several whole numbers.",
-                ",".join(map(str, T_MAXS))),
+        _option("--t-max", _Wholes("t-max"), "T_max of further variants: one or several whole numbers.  [default: "
+                f"{', '.join(map(str, T_MAXS))}, where above T_init]"),
     ]  # fmt: skip
 
 

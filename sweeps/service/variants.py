@@ -72,15 +72,17 @@ class AblationStudy(Study):
     name: str = "ablation"
     refine_every: int | None = None
     """Epochs between refinements w/o FPT; None: full's patience + 1, as often as FPT can trigger."""
-    t_maxs: tuple[int, ...] = T_MAXS
-    """T_max of further variants."""
+    t_maxs: tuple[int, ...] | None = None
+    """T_max of further variants; None: see :attr:`bounds`."""
     test: AskedTest = "wilcoxon"
 
     def __post_init__(self) -> None:
         if self.refine_every is not None and not (type(self.refine_every) is int and self.refine_every >= 1):
             raise ConfigError(f"refine_every must be a whole number >= 1, got {self.refine_every!r}")
-        if len(set(self.t_maxs)) < len(self.t_maxs):
-            raise ConfigError(f"each t_max must be given once, got {self._t_maxs}")
+        # Settled here, for a part of the study must have the bounds of the whole.
+        object.__setattr__(self, "t_maxs", self.bounds)
+        if len(set(self.bounds)) < len(self.bounds):
+            raise ConfigError(f"each t_max must be given once, got {self._words}")
         for dataset in self.datasets:
             self._check(dataset, self.default_of(dataset))
         super().__post_init__()
@@ -92,7 +94,7 @@ class AblationStudy(Study):
                     f"full must have all parts of the method, {name} {needed!r}, got {getattr(full, name)!r} "
                     f"for {dataset}"
                 )
-        for t_max in self.t_maxs:
+        for t_max in self.bounds:
             if not (type(t_max) is int and t_max > full.t_init):
                 raise ConfigError(
                     f"t_max must be whole and above t_init, {full.t_init} for {dataset}, got {t_max!r}; --t-max says "
@@ -100,6 +102,14 @@ class AblationStudy(Study):
                 )
             if t_max == full.t_max:
                 raise ConfigError(f"t_max must differ from that of full, {full.t_max} for {dataset}, got {t_max}")
+
+    @property
+    def bounds(self) -> tuple[int, ...]:
+        """T_max of further variants, ascending; those of :data:`T_MAXS` above every T_init unless others were given."""
+        if self.t_maxs is not None:
+            return tuple(sorted(self.t_maxs))
+        t_init = max((self.default_of(dataset).t_init for dataset in self.datasets), default=0)
+        return tuple(t_max for t_max in T_MAXS if t_max > t_init)
 
     @cached_property
     def variants(self) -> dict[str, tuple[Variant, ...]]:
@@ -117,7 +127,7 @@ class AblationStudy(Study):
             },
             "further": {
                 "w/o Gain_var": {"split_score": "dispersion"},
-                **{f"T_max {t_max}": {"t_max": t_max} for t_max in sorted(self.t_maxs)},
+                **{f"T_max {t_max}": {"t_max": t_max} for t_max in self.bounds},
             },
         }
         yield Variant(name=FULL, group="full", changed={}, changes="nothing", hyperparameters=full)
@@ -145,25 +155,25 @@ class AblationStudy(Study):
     def with_value(self, key: str, value: float) -> Self:
         """The study with one more T_max.  Raises ConfigError when it cannot take it."""
         _require_t_max(key, value)
-        if value in self.t_maxs:
-            raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {self._t_maxs}")
+        if value in self.bounds:
+            raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {self._words}")
         t_max: Any = int(value) if float(value).is_integer() else value
-        return replace(self, t_maxs=tuple(sorted((*self.t_maxs, t_max))))
+        return replace(self, t_maxs=tuple(sorted((*self.bounds, t_max))))
 
     def without_value(self, key: str, value: float) -> Self:
         """The study without a T_max.  Raises ConfigError when it is not there."""
         _require_t_max(key, value)
-        if value not in self.t_maxs:
-            raise ConfigError(f"a value to cancel must be one of {self._t_maxs or 'none'}, got {key}={value:g}")
-        return replace(self, t_maxs=tuple(known for known in self.t_maxs if known != value))
+        if value not in self.bounds:
+            raise ConfigError(f"a value to cancel must be one of {self._words or 'none'}, got {key}={value:g}")
+        return replace(self, t_maxs=tuple(known for known in self.bounds if known != value))
 
     def option_for(self, value: str) -> str:
         """See :class:`sweeps.service.points.Study`; the option names all values."""
-        return f"--t-max {self._t_maxs.replace(' ', '')}"
+        return f"--t-max {self._words.replace(' ', '')}"
 
     @property
-    def _t_maxs(self) -> str:
-        return ", ".join(map(str, sorted(self.t_maxs)))
+    def _words(self) -> str:
+        return ", ".join(map(str, self.bounds))
 
     def publish(
         self, records: Sequence[Mapping[str, Any]], folder: Path, options: Options, manifest: Mapping[str, Any]

@@ -60,6 +60,16 @@ def test_full_is_each_data_sets_own_default_point_and_shared_with_other_studies(
     assert shared == {r.id for r in study.all_replicas if r.hyperparameters == study.default_of(r.dataset)}
 
 
+def test_usual_bounds_are_those_above_the_bins_that_all_data_sets_start_with() -> None:
+    cards = (get_card("eol"), get_card("hfc"))
+    chosen = choice_of("hfc")
+    assert chosen.hyperparameters.t_init == 10
+    study = AblationStudy(cards=cards, choices={"hfc": chosen}, seeds=(0,))
+    assert study.bounds == study.only("hfc").bounds == study.only("eol").bounds == (50,)
+    assert [v.name for v in study.variants["eol"] if v.name.startswith("T_max")] == ["T_max 50"]
+    assert AblationStudy(cards=cards, default=Hyperparameters(t_init=60), seeds=(0,)).bounds == ()
+
+
 def test_replicas_carry_everything_that_was_asked_for() -> None:
     study = AblationStudy(
         cards=(get_card("eol"),),
@@ -98,7 +108,7 @@ def test_a_variant_that_is_full_itself_is_trained_once() -> None:
 def test_values_of_t_max_come_and_go_in_order() -> None:
     study = AblationStudy(cards=(get_card("eol"),), seeds=(0,))
     more = study.with_value("t_max", 20.0)
-    assert more.t_maxs == (10, 20, 50) and more.option_for("t_max=20") == "--t-max 10,20,50"
+    assert more.bounds == (10, 20, 50) and more.option_for("t_max=20") == "--t-max 10,20,50"
     assert {r.id for r in more.all_replicas} > {r.id for r in study.all_replicas}
     assert more.without_value("t_max", 20) == study
     none = study.without_value("t_max", 10).without_value("t_max", 50)
@@ -129,14 +139,20 @@ def test_what_is_refused(change: str, key: str, value: float, message: str) -> N
         ({"refine_every": 0}, "refine_every must be a whole number >= 1, got 0"),
         ({"t_maxs": (10, 50, 10)}, "each t_max must be given once, got 10, 10, 50"),
         ({"t_maxs": (10, 200)}, "t_max must differ from that of full, 200 for eol, got 200"),
-        ({"default": Hyperparameters(t_init=10)}, "t_max must be whole and above t_init, 10 for eol, got 10"),
+        (
+            {"default": Hyperparameters(t_init=10), "t_maxs": (10, 50)},
+            "t_max must be whole and above t_init, 10 for eol, got 10",
+        ),
         (
             {"default": Hyperparameters(pretext="bin_recon")},
             "full must have all parts of the method, pretext 'adaptive_binning', got 'bin_recon' for eol",
         ),
         ({"default": Hyperparameters(refine_every=6)}, "refine_every 0, got 6 for eol"),
         ({"default": Hyperparameters(split_score="variance")}, "split_score 'product', got 'variance' for eol"),
-        ({"choices": {"eol": choice_of(hyperparameters=Hyperparameters(t_init=50))}}, "50 for eol, got 10"),
+        (
+            {"choices": {"eol": choice_of(hyperparameters=Hyperparameters(t_init=50))}, "t_maxs": (10,)},
+            "50 for eol, got 10",
+        ),
         ({"seeds": (1, 1)}, "at least one seed, each named once"),
     ],
 )
