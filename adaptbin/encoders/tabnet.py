@@ -79,15 +79,16 @@ class TabNetEncoder(NormalisedEncoder):
         super().__init__()
         self.columns, self.config = columns, config
         self._input_norm = BatchNormalisation(
-            name=f"{self.name}.input", width=columns.inputs, momentum=_INPUT_MOMENTUM
+            name=f"{self.name}.input.normalisation", width=columns.inputs, momentum=_INPUT_MOMENTUM
         )
         self._transformers = [self._layers_of(step) for step in range(config.n_steps + 1)]
+        attention = [f"{self.name}.attention.{step}" for step in range(1, config.n_steps + 1)]
         self._attention = [
-            self._norm(f"{self.name}.attention.{step}", columns.inputs) for step in range(1, config.n_steps + 1)
+            (f"{own}.weight", self._ghost_norm(f"{own}.normalisation", columns.inputs)) for own in attention
         ]
         self._penalised: Tensor | None = None
 
-    def _norm(self, name: str, width: int) -> BatchNormalisation:
+    def _ghost_norm(self, name: str, width: int) -> BatchNormalisation:
         config = self.config
         return BatchNormalisation(name=name, width=width, momentum=config.momentum, ghost=config.virtual_batch_size)
 
@@ -98,7 +99,7 @@ class TabNetEncoder(NormalisedEncoder):
         weights = [f"{self.name}.shared.{i}.weight" for i in range(config.n_shared)]
         weights += [f"{own}.{i}.weight" for i in range(config.n_shared, config.n_shared + config.n_independent)]
         # Normalisations are never shared, as each step has its own distribution.
-        return [(weight, self._norm(f"{own}.{i}.normalisation", gated)) for i, weight in enumerate(weights)]
+        return [(weight, self._ghost_norm(f"{own}.{i}.normalisation", gated)) for i, weight in enumerate(weights)]
 
     @property
     def width(self) -> int:
@@ -112,8 +113,8 @@ class TabNetEncoder(NormalisedEncoder):
 
     @property
     def _normalisations(self) -> Sequence[BatchNormalisation]:
-        gated = [norm for layers in self._transformers for _, norm in layers]
-        return [self._input_norm, *gated, *self._attention]
+        pairs = [pair for layers in [*self._transformers, self._attention] for pair in layers]
+        return [self._input_norm, *(norm for _, norm in pairs)]
 
     def _gated_sizes(self) -> dict[str, tuple[int, int]]:
         """[in, out] of the gated layers' weights; a layer gives as many values as gates, which halve it."""
@@ -125,7 +126,7 @@ class TabNetEncoder(NormalisedEncoder):
         }
 
     def _attention_sizes(self) -> dict[str, tuple[int, int]]:
-        return {f"{norm.name}.linear": (self.config.n_a, self.columns.inputs) for norm in self._attention}
+        return {weight: (self.config.n_a, self.columns.inputs) for weight, _ in self._attention}
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Weights [in, out] of the linear layers, which have no biases, then those of the normalisations."""
@@ -166,8 +167,8 @@ class TabNetEncoder(NormalisedEncoder):
         prior, entropies = torch.ones_like(b), []
         a = transform(0, b)[..., n_d:]
         z = b.new_zeros(*b.shape[:2], n_d)
-        for step, norm in enumerate(self._attention, start=1):
-            scores = self._normalise(norm, torch.bmm(a, parameters[f"{norm.name}.linear"]), parameters, members)
+        for step, (weight, norm) in enumerate(self._attention, start=1):
+            scores = self._normalise(norm, torch.bmm(a, parameters[weight]), parameters, members)
             mask = sparsemax(prior * scores)
             entropies.append(-(mask * (mask + config.epsilon).log()).sum(2).mean(1))  # [R]
             prior = prior * (config.gamma - mask)
