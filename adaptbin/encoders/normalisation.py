@@ -5,7 +5,6 @@ Every replica has its own means and variances: nothing here reduces over replica
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
