@@ -97,9 +97,7 @@ def normal_(target: Tensor, deviation: float, generators: Sequence[torch.Generat
     _draw_(target, generators, draw)
 
 
-def _draw_(
-    target: Tensor, generators: Sequence[torch.Generator], draw: Callable[[torch.Generator], Tensor]
-) -> None:
+def _draw_(target: Tensor, generators: Sequence[torch.Generator], draw: Callable[[torch.Generator], Tensor]) -> None:
     drawn: dict[int, Tensor] = {}
     for r, generator in enumerate(generators):
         if id(generator) not in drawn:

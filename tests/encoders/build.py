@@ -13,9 +13,7 @@ REPLICAS = 3
 MIXED = Columns(3, (4, 3))
 
 
-def bound(
-    encoder: ReplicaEncoder, *, replicas: int = REPLICAS, double: bool = False, seed: int = 0
-) -> ParameterBank:
+def bound(encoder: ReplicaEncoder, *, replicas: int = REPLICAS, double: bool = False, seed: int = 0) -> ParameterBank:
     """A bank whose parameters are drawn one by one, normalisations too; running statistics likewise."""
     bank = ParameterBank(encoder.shapes(), replicas)
     fill_(in_double(bank) if double else bank, seed)
