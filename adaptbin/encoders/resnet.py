@@ -63,6 +63,9 @@ class ResNetEncoder(NormalisedEncoder):
     Norm is batch normalisation.  Codes of categorical columns are read as numbers.
     """
 
+    # DIFF[released->ours] the authors' package leaves categorical columns to its user, and one-hot encodes them in its
+    # examples; ours reads their codes as they are, as the MLP does.  No switch.
+
     def __init__(self, columns: Columns, config: ResNetConfig) -> None:
         super().__init__()
         self.columns, self.config = columns, config

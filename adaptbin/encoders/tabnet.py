@@ -63,7 +63,7 @@ class TabNetEncoder(NormalisedEncoder):
     """R TabNets; the embedding is the sum of the steps' decisions, which the published model's last layer reads.
 
     With b the normalised inputs, P the prior scale and a the part of a feature transformer's output for attention
-    (Sec. 3.2, 3.3)::
+    ("Feature selection", "Feature processing")::
 
         M_i = sparsemax(P_{i-1} Norm(Linear(a_{i-1})))          P_i = P_{i-1} (gamma - M_i),  P_0 = 1
         [d_i, a_i] = FeatureTransformer_i(M_i b)                 a_0 from FeatureTransformer_0(b)
@@ -72,9 +72,11 @@ class TabNetEncoder(NormalisedEncoder):
     The loss of each replica gains ``lambda_sparse`` times the mean entropy of M_i over rows and steps.
 
     A feature transformer of its own precedes the first step.  Norm, but for that of the inputs, is over ghost batches.
-    Codes of categorical columns are read as numbers: pytorch_tabnet by default embeds each in one dimension instead.
-    It drops nothing.
+    Codes of categorical columns are read as numbers.  It drops nothing.
     """
+
+    # DIFF[released->ours] pytorch_tabnet embeds each categorical column, by default in one dimension; ours reads its
+    # codes as they are, as the MLP does.  No switch.
 
     def __init__(self, columns: Columns, config: TabNetConfig) -> None:
         super().__init__()
@@ -145,7 +147,7 @@ class TabNetEncoder(NormalisedEncoder):
                 gated = self._normalise(norm, product(h, parameters[weight]), parameters, members)
                 values, gates = gated.chunk(2, dim=2)
                 gain = values * gates.sigmoid()
-                # Half the variance after each addition (Sec. 3.2).
+                # Additions would double the variance otherwise ("Feature processing").
                 h = (h + gain) * math.sqrt(0.5) if i else gain
             return h
 

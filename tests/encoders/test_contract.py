@@ -135,12 +135,20 @@ def test_a_replica_that_diverged_leaves_the_others_alone(build: Build) -> None:
 
 @EVERY
 def test_every_parameter_of_every_replica_gets_a_gradient(build: Build) -> None:
+    """In float64, above its rounding.
+
+    A shift that batch normalisation takes away again, as of a bias right before it, has none in a batch.  It has one
+    where running statistics normalise: in a batch of one row.
+    """
     encoder = build(MIXED)
-    bank, x = bound(encoder), inputs(MIXED, 2 * ROWS)
-    encoder.forward(x, masks(encoder, 2 * ROWS))
-    encoder.backward(upstream(encoder, x), input_gradient=False)
+    bank, found = bound(encoder, double=True), []
+    for rows in (1, 2 * ROWS):
+        x = inputs(MIXED, rows, double=True)
+        encoder.forward(x, None)
+        encoder.backward(upstream(encoder, x), input_gradient=False)
+        found.append({name: bank.gradient(name).flatten(1).abs().amax(1) for name in encoder.shapes()})
     for name in encoder.shapes():
-        assert bank.gradient(name).flatten(1).any(dim=1).all(), name
+        assert (torch.maximum(found[0][name], found[1][name]) > 1e-10).all(), name
 
 
 @EVERY
