@@ -142,7 +142,8 @@ class AutogradEncoder(ReplicaEncoder):
         if penalty is not None:
             outputs, given = [*outputs, penalty], [*given, torch.ones_like(penalty)]
         sources = [*self._leaves.values(), *([self._input] if input_gradient else [])]
-        found = torch.autograd.grad(outputs, sources, given)
+        # An input of codes only is in no graph: codes are looked up, and their gradient is 0.
+        found = torch.autograd.grad(outputs, sources, given, materialize_grads=True)
         for held, new in zip(self._gradients.values(), found, strict=False):
             held.copy_(new)
         del self._embedding, self._input
