@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from adaptbin.encoders.base import AutogradEncoder
+from adaptbin.encoders.declared import Declared, initialise, norm_parameters
 from adaptbin.replicas.parameters import ParameterBank
 
 EPSILON = 1e-5
@@ -46,20 +47,22 @@ def normalise_batch(
 ) -> Tensor:
     """x [R, B, C] normalised by its own ghost batches' statistics; the running ones, [R, C] each, follow in place.
 
-    Batches are normalised by their variance with denominator B, while the running variance follows the one with B - 1
-    (as torch does), by ghost batch after ghost batch.  **A ghost batch of one row has no variance**: it is normalised by
-    the running statistics, as in evaluation, and leaves them as they are (torch refuses such a batch).
+    S rows are normalised by their variance with denominator S, while the running variance follows the one with S - 1
+    (as torch does), by ghost batch after ghost batch.  **A ghost batch of one row has no variance**: it is normalised
+    by the running statistics from before this batch, as in evaluation, and does not move them (torch refuses it).
     """
     size, rest = ghost_sizes(x.shape[1], ghost)
     whole = x.shape[1] - rest
-    pieces = [x[:, :whole].unflatten(1, (-1, size))] + ([x[:, whole:].unsqueeze(1)] if rest else [])
+    pieces = [x[:, :whole].reshape(len(x), -1, size, x.shape[2]), *([x[:, whole:].unsqueeze(1)] if rest else [])]
     weight, bias = weight[:, None, None], bias[:, None, None]
+    before = [running[:, None, None].clone() for running in (mean, variance)] if 1 in (size, rest) else []
     normalised = []
     for piece in pieces:  # [R, G, S, C]: G ghost batches of S rows
         rows = piece.shape[2]
         if rows == 1:
-            # A copy, because the running statistics may move on before the gradient is asked for.
-            found_mean, found_variance = mean[:, None, None].clone(), variance[:, None, None].clone()
+            # DIFF[released->ours] torch refuses a single row, and pytorch_tabnet leaves the last partial batch out.  Ours
+            # keeps it, as everywhere.  No switch.
+            found_mean, found_variance = before
         else:
             found_variance, found_mean = torch.var_mean(piece, dim=2, correction=0, keepdim=True)
             _follow(mean, found_mean.detach(), momentum)
@@ -86,16 +89,15 @@ class BatchNormalisation:
     ghost: int | None = None
     """Rows that share one mean and variance in training, at most; None: all rows of the batch."""
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Per-replica shapes of its parameters by name."""
-        return {f"{self.name}.weight": (self.width,), f"{self.name}.bias": (self.width,)}
+    def declared(self) -> dict[str, Declared]:
+        """Its parameters: it starts as the identity, but for the statistics."""
+        return norm_parameters(self.name, self.width)
 
 
 class NormalisedEncoder(AutogradEncoder):
     """An encoder with batch normalisations, whose running statistics it keeps.
 
-    A subclass declares them in ``_normalisations``, calls :meth:`_start_normalisations` when it is initialised, and
-    :meth:`_normalise` where it embeds.
+    A subclass names them in ``_normalisations``, declares all parameters, and calls :meth:`_normalise` where it embeds.
     """
 
     def __init__(self) -> None:
@@ -105,6 +107,19 @@ class NormalisedEncoder(AutogradEncoder):
     @abstractmethod
     def _normalisations(self) -> Sequence[BatchNormalisation]:
         """All of them."""
+
+    @abstractmethod
+    def _declared(self) -> dict[str, Declared]:
+        """All parameters, those of the normalisations too, in layout order."""
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """See :class:`ReplicaEncoder`."""
+        return {name: parameter.shape for name, parameter in self._declared().items()}
+
+    def initialise(self, bank: ParameterBank, generators: Sequence[torch.Generator]) -> None:
+        """See :class:`ReplicaEncoder`.  Means start at 0 and variances at 1."""
+        initialise(bank, self._declared(), generators)
+        self._start_statistics(bank)
 
     @property
     def statistics(self) -> Mapping[str, Tensor]:
@@ -123,13 +138,6 @@ class NormalisedEncoder(AutogradEncoder):
             self._statistics[f"{norm.name}.mean"] = bank.values.new_zeros(bank.replicas, norm.width)
             self._statistics[f"{norm.name}.variance"] = bank.values.new_ones(bank.replicas, norm.width)
 
-    def _start_normalisations(self, bank: ParameterBank) -> None:
-        """Weights 1, biases 0, means 0 and variances 1, as torch starts them."""
-        for norm in self._normalisations:
-            bank.view(f"{norm.name}.weight").fill_(1.0)
-            bank.view(f"{norm.name}.bias").zero_()
-        self._start_statistics(bank)
-
     def _normalise(
         self, norm: BatchNormalisation, x: Tensor, parameters: Mapping[str, Tensor], members: Tensor | None
     ) -> Tensor:
@@ -138,5 +146,5 @@ class NormalisedEncoder(AutogradEncoder):
         weight, bias = (parameters[f"{norm.name}.{what}"] for what in ("weight", "bias"))
         if members is None:
             return normalise_batch(x, mean, variance, weight, bias, momentum=norm.momentum, ghost=norm.ghost)
-        chosen = (tensor.index_select(0, members).unsqueeze(1) for tensor in (mean, variance))
-        return normalise(x, *chosen, weight.unsqueeze(1), bias.unsqueeze(1))
+        mean, variance = mean.index_select(0, members), variance.index_select(0, members)
+        return normalise(x, *(each.unsqueeze(1) for each in (mean, variance, weight, bias)))

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from adaptbin.encoders.base import Columns, DropSite
 from adaptbin.encoders.checks import check_input, check_kept, check_number, check_probability, check_whole
+from adaptbin.encoders.declared import Declared, linear_parameters
 from adaptbin.encoders.normalisation import BatchNormalisation, NormalisedEncoder
+from adaptbin.encoders.products import linear
 from adaptbin.errors import ConfigError
-from adaptbin.replicas.parameters import ParameterBank, uniform_
 
 _MOMENTUM = 0.1
 """Of the batch statistics (torch's default, which the published model has)."""
@@ -63,6 +63,9 @@ class ResNetEncoder(NormalisedEncoder):
     Norm is batch normalisation.  Codes of categorical columns are read as numbers.
     """
 
+    # DIFF[released->ours] the authors' package leaves categorical columns to its user, and one-hot encodes them in its
+    # examples; ours reads their codes as they are, as the MLP does.  No switch.
+
     def __init__(self, columns: Columns, config: ResNetConfig) -> None:
         super().__init__()
         self.columns, self.config = columns, config
@@ -91,30 +94,15 @@ class ResNetEncoder(NormalisedEncoder):
     def _normalisations(self) -> Sequence[BatchNormalisation]:
         return self._norms
 
-    def _linear_sizes(self) -> dict[str, tuple[int, int]]:
+    def _declared(self) -> dict[str, Declared]:
         inner, outer = self.config.d_hidden, self.config.d_block
-        sizes = {f"{self.name}.input": (self.columns.inputs, outer)}
+        declared = linear_parameters(f"{self.name}.input", self.columns.inputs, outer)
         for block in self._block_names:
-            sizes[f"{block}.linear1"] = (outer, inner)
-            sizes[f"{block}.linear2"] = (inner, outer)
-        return sizes
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Weights [in, out] and biases of the linear layers, then those of the normalisations."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        for name, size in self._linear_sizes().items():
-            shapes[f"{name}.weight"] = size
-            shapes[f"{name}.bias"] = size[1:]
+            declared |= linear_parameters(f"{block}.linear1", outer, inner)
+            declared |= linear_parameters(f"{block}.linear2", inner, outer)
         for norm in self._norms:
-            shapes |= norm.shapes()
-        return shapes
-
-    def initialise(self, bank: ParameterBank, generators: Sequence[torch.Generator]) -> None:
-        """Weights and biases from U(+-1/sqrt(fan_in)), layer by layer; normalisations start as the identity."""
-        for name, (d_in, _) in self._linear_sizes().items():
-            uniform_(bank.view(f"{name}.weight"), d_in, generators)
-            uniform_(bank.view(f"{name}.bias"), d_in, generators)
-        self._start_normalisations(bank)
+            declared |= norm.declared()
+        return declared
 
     def _embed(
         self, x: Tensor, parameters: Mapping[str, Tensor], kept: Sequence[Tensor] | None, members: Tensor | None
@@ -123,15 +111,12 @@ class ResNetEncoder(NormalisedEncoder):
         check_kept(kept, self._sites, x)
         masks = iter([] if kept is None else kept)
 
-        def linear(name: str, h: Tensor) -> Tensor:
-            return torch.baddbmm(parameters[f"{name}.bias"].unsqueeze(1), h, parameters[f"{name}.weight"])
-
         def dropped(h: Tensor, probability: float) -> Tensor:
             return h if kept is None or probability == 0 else h * next(masks) / (1 - probability)
 
-        h = linear(f"{self.name}.input", x)
+        h = linear(f"{self.name}.input", x, parameters)
         for name, norm in zip(self._block_names, self._norms, strict=False):
             inner = self._normalise(norm, h, parameters, members)
-            inner = dropped(linear(f"{name}.linear1", inner).relu(), self.config.dropout1)
-            h = h + dropped(linear(f"{name}.linear2", inner), self.config.dropout2)
+            inner = dropped(linear(f"{name}.linear1", inner, parameters).relu(), self.config.dropout1)
+            h = h + dropped(linear(f"{name}.linear2", inner, parameters), self.config.dropout2)
         return self._normalise(self._norms[-1], h, parameters, members).relu()

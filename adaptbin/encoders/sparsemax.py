@@ -16,8 +16,8 @@ def sparsemax(z: Tensor) -> Tensor:
     with torch.no_grad():
         falling = z.sort(dim=-1, descending=True).values
         rank = torch.arange(1, z.shape[-1] + 1, device=z.device, dtype=z.dtype)
-        # Entry k of the sorted row is in the support as long as 1 + k z_k > z_1 + ... + z_k.  The first one always is;
-        # in a row with NaN, of a replica that diverged, no comparison holds, and an index of -1 would stop all replicas.
+        # Entry k of the sorted row is in the support as long as 1 + k z_k > z_1 + ... + z_k.  The first one always is.
+        # No comparison holds in a row with NaN, of a replica that diverged, and an index of -1 would stop all of them.
         size = (1 + rank * falling > falling.cumsum(-1)).sum(-1, keepdim=True).clamp_min(1)
         support = z >= falling.gather(-1, size - 1)
     # Where the support stays the same p is linear, so its gradient (Eq. 8) is that of this line.

@@ -11,13 +11,14 @@ from torch import Tensor
 
 from adaptbin.encoders.base import Columns, DropSite
 from adaptbin.encoders.checks import check_input, check_kept, check_number, check_whole
+from adaptbin.encoders.declared import Declared
 from adaptbin.encoders.normalisation import BatchNormalisation, NormalisedEncoder
+from adaptbin.encoders.products import product
 from adaptbin.encoders.sparsemax import sparsemax
 from adaptbin.errors import ConfigError
-from adaptbin.replicas.parameters import ParameterBank, normal_
 
 _INPUT_MOMENTUM = 0.01
-"""Of the normalisation of the inputs, which pytorch_tabnet takes as its own default and whose batch is the whole one."""
+"""Of the normalisation of the inputs, fixed in pytorch_tabnet; its batch is the whole one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +63,7 @@ class TabNetEncoder(NormalisedEncoder):
     """R TabNets; the embedding is the sum of the steps' decisions, which the published model's last layer reads.
 
     With b the normalised inputs, P the prior scale and a the part of a feature transformer's output for attention
-    (Sec. 3.2, 3.3)::
+    ("Feature selection", "Feature processing")::
 
         M_i = sparsemax(P_{i-1} Norm(Linear(a_{i-1})))          P_i = P_{i-1} (gamma - M_i),  P_0 = 1
         [d_i, a_i] = FeatureTransformer_i(M_i b)                 a_0 from FeatureTransformer_0(b)
@@ -71,9 +72,11 @@ class TabNetEncoder(NormalisedEncoder):
     The loss of each replica gains ``lambda_sparse`` times the mean entropy of M_i over rows and steps.
 
     A feature transformer of its own precedes the first step.  Norm, but for that of the inputs, is over ghost batches.
-    Codes of categorical columns are read as numbers: pytorch_tabnet by default embeds each in one dimension instead.
-    It drops nothing.
+    Codes of categorical columns are read as numbers.  It drops nothing.
     """
+
+    # DIFF[released->ours] pytorch_tabnet embeds each categorical column, by default in one dimension; ours reads its
+    # codes as they are, as the MLP does.  No switch.
 
     def __init__(self, columns: Columns, config: TabNetConfig) -> None:
         super().__init__()
@@ -116,35 +119,20 @@ class TabNetEncoder(NormalisedEncoder):
         pairs = [pair for layers in [*self._transformers, self._attention] for pair in layers]
         return [self._input_norm, *(norm for _, norm in pairs)]
 
-    def _gated_sizes(self) -> dict[str, tuple[int, int]]:
-        """[in, out] of the gated layers' weights; a layer gives as many values as gates, which halve it."""
-        hidden = self.config.n_d + self.config.n_a
-        return {
-            weight: (hidden if i else self.columns.inputs, 2 * hidden)
+    def _declared(self) -> dict[str, Declared]:
+        # Variances are 2 / sqrt(fan_in) in gated layers and 1 / sqrt(fan_in) in attention: pytorch_tabnet says so by
+        # way of Glorot's rule, with a gain that takes its fan_out away again.
+        inputs, hidden, n_a = self.columns.inputs, self.config.n_d + self.config.n_a, self.config.n_a
+        declared = {
+            weight: Declared((fan_in, 2 * hidden), deviation=math.sqrt(2 / math.sqrt(fan_in)))
             for layers in self._transformers
-            for i, (weight, _) in enumerate(layers)
+            for (weight, _), fan_in in zip(layers, [inputs, *[hidden] * (len(layers) - 1)], strict=True)
         }
-
-    def _attention_sizes(self) -> dict[str, tuple[int, int]]:
-        return {weight: (self.config.n_a, self.columns.inputs) for weight, _ in self._attention}
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Weights [in, out] of the linear layers, which have no biases, then those of the normalisations."""
-        shapes: dict[str, tuple[int, ...]] = {**self._gated_sizes(), **self._attention_sizes()}
+        for weight, _ in self._attention:
+            declared[weight] = Declared((n_a, inputs), deviation=math.sqrt(1 / math.sqrt(n_a)))
         for norm in self._normalisations:
-            shapes |= norm.shapes()
-        return shapes
-
-    def initialise(self, bank: ParameterBank, generators: Sequence[torch.Generator]) -> None:
-        """Weights from N(0, 2 / sqrt(fan_in)) in gated layers and N(0, 1 / sqrt(fan_in)) in attention.
-
-        pytorch_tabnet says so by way of Glorot's rule with a gain that takes its fan_out away again.
-        """
-        for name, (d_in, _) in self._gated_sizes().items():
-            normal_(bank.view(name), math.sqrt(2 / math.sqrt(d_in)), generators)
-        for name, (d_in, _) in self._attention_sizes().items():
-            normal_(bank.view(name), math.sqrt(1 / math.sqrt(d_in)), generators)
-        self._start_normalisations(bank)
+            declared |= norm.declared()
+        return declared
 
     def _embed(
         self, x: Tensor, parameters: Mapping[str, Tensor], kept: Sequence[Tensor] | None, members: Tensor | None
@@ -156,10 +144,10 @@ class TabNetEncoder(NormalisedEncoder):
         def transform(step: int, h: Tensor) -> Tensor:
             """One feature transformer, h [R, B, F] -> [R, B, n_d + n_a]."""
             for i, (weight, norm) in enumerate(self._transformers[step]):
-                gated = self._normalise(norm, torch.bmm(h, parameters[weight]), parameters, members)
+                gated = self._normalise(norm, product(h, parameters[weight]), parameters, members)
                 values, gates = gated.chunk(2, dim=2)
                 gain = values * gates.sigmoid()
-                # Half the variance after each addition (Sec. 3.2).
+                # Additions would double the variance otherwise ("Feature processing").
                 h = (h + gain) * math.sqrt(0.5) if i else gain
             return h
 
@@ -168,7 +156,7 @@ class TabNetEncoder(NormalisedEncoder):
         a = transform(0, b)[..., n_d:]
         z = b.new_zeros(*b.shape[:2], n_d)
         for step, (weight, norm) in enumerate(self._attention, start=1):
-            scores = self._normalise(norm, torch.bmm(a, parameters[weight]), parameters, members)
+            scores = self._normalise(norm, product(a, parameters[weight]), parameters, members)
             mask = sparsemax(prior * scores)
             entropies.append(-(mask * (mask + config.epsilon).log()).sum(2).mean(1))  # [R]
             prior = prior * (config.gamma - mask)
