@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from adaptbin.encoders.products import linear
 
-def linear(name: str, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+
+def linear_tokens(name: str, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
     """x [R, B, T, in] times ``<name>.weight`` [R, in, out] plus ``<name>.bias`` [R, out] -> [R, B, T, out]."""
-    weight, bias = parameters[f"{name}.weight"], parameters[f"{name}.bias"]
-    return torch.baddbmm(bias.unsqueeze(1), x.flatten(1, 2), weight).view(*x.shape[:3], -1)
+    return linear(name, x.flatten(1, 2), parameters).view(*x.shape[:3], -1)
 
 
 def normalise(name: str, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
@@ -47,7 +48,8 @@ def attend(
     """softmax(query key' / sqrt(W / heads) + offset) value, head by head (Vaswani et al. 2017, Eq. 1).
 
     query [R, B, Q, W], key and value [R, B, T, W], offset [R, heads, Q, T], the same for all rows; kept [R or 1, B,
-    heads * Q * T]: attention weights that dropout keeps -> [R, B, Q, W].
+    heads * Q * T]: attention weights that dropout keeps -> [R, B, Q, W].  On a CPU core a replica's are bit for bit the
+    same alone and in any stack where W / heads is a multiple of 8; where it is not, in batches of more than one row.
     """
     query, key, value = (x.view(*x.shape[:3], heads, -1).transpose(2, 3) for x in (query, key, value))
     if kept is None and offset is None:

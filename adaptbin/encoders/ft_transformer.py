@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from adaptbin.encoders.attention import attend, linear
+from adaptbin.encoders.attention import attend, linear_tokens
 from adaptbin.encoders.base import Columns
 from adaptbin.encoders.declared import Declared, linear_parameters
 from adaptbin.encoders.transformer import Mixing, TokenTransformer, TransformerConfig
@@ -39,12 +39,12 @@ class SelfAttention(Mixing):
     def __call__(self, x: Tensor, queries: int, parameters: Mapping[str, Tensor], kept: Tensor | None) -> Tensor:
         """See :class:`Mixing`."""
         config = self._config
-        query = linear("query", x[:, :, :queries], parameters)
-        key, value = linear("key_value", x, parameters).chunk(2, dim=-1)
+        query = linear_tokens("query", x[:, :, :queries], parameters)
+        key, value = linear_tokens("key_value", x, parameters).chunk(2, dim=-1)
         read = attend(
             query, key, value, heads=config.attention_n_heads, kept=kept, probability=config.attention_dropout
         )
-        return linear("out", read, parameters)
+        return linear_tokens("out", read, parameters)
 
 
 class FTTransformerEncoder(TokenTransformer):

@@ -1,4 +1,32 @@
-"""T2G-Former (Yan et al., AAAI 2023, arXiv 2211.16887): attention that a graph of related columns guides."""
+"""T2G-Former (Yan et al., AAAI 2023, arXiv 2211.16887): attention that a graph of related columns guides.
+
+Where the paper and its authors' code (github.com/jyansir/t2g-former) differ, ours follows the code, which the paper's
+scores were made with.  There is no switch:
+
+- DIFF[paper->released] Eq. 6 is the softmax of the product of A and G_w, in which an edge that is not there scores 0
+  and so keeps weight.  Code: its score is lowered by 10^4.
+- DIFF[paper->released] A node without edges is isolated (Sec. 3.1).  Code: as all its scores are lowered alike, it
+  reads all nodes, itself and the readout included.
+- DIFF[paper->released] Eq. 2 and 8 know no 1 / sqrt(width of a head) and no product W_o after the heads.  Code: as in
+  FT-Transformer.
+- DIFF[paper->released] Embeddings of N columns have 2 ceil(log2 N) numbers (Sec. 4.3).  Code: ceil(2 log2(N + 1)),
+  since the readout is a node, too.
+- DIFF[paper->released] Eq. 8 drops numbers of the shortcut, Eq. 10 and 11 none of the readout's.  Code: numbers of what
+  is added to it, for all nodes alike; by default with probability 0, which is the same.
+- DIFF[paper->released] The topology is frozen once training has converged (Sec. 4.3).  Code: only if it is asked to,
+  which by default it is not.
+
+What ours does otherwise than both:
+
+- DIFF[released->ours] The code writes 4/3 as 1.333333333333333, which makes 255 hidden units of 192; ours are 256.
+  Switch: `ffn_d_hidden_multiplier`.
+- DIFF[released->ours] The code trains embeddings of columns with a learning rate of their own (.01 by default; Table 9:
+  .005 to .05), and tokens, normalisations and biases without weight decay.  Ours trains the parameters of all encoders
+  alike.  No switch.
+
+The threshold's gradient comes with the factor 10^4: it outweighs all others by orders of magnitude wherever a norm over
+all parameters is taken.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +38,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from adaptbin.encoders.attention import attend, linear
+from adaptbin.encoders.attention import attend, linear_tokens
 from adaptbin.encoders.base import Columns
 from adaptbin.encoders.declared import Declared, linear_parameters
 from adaptbin.encoders.transformer import Mixing, TokenTransformer, TransformerConfig
@@ -33,9 +61,6 @@ class T2GFormerConfig(TransformerConfig):
     n_layers, d_token, n_heads, attention_dropout, d_ffn_factor, ffn_dropout and residual_dropout).
     """
 
-    # DIFF[released->ours] their d_ffn_factor is written as 1.333333333333333, which makes 255 hidden units of 192;
-    # ours is 4/3, which makes 256.  Switch: `ffn_d_hidden_multiplier`.
-
 
 class GraphEstimator(Mixing):
     """A graph of relations between tokens, and what a token reads along its edges (Sec. 3 and 4).
@@ -49,21 +74,6 @@ class GraphEstimator(Mixing):
         G         = softmax over j of G_w where A is 1                      (6)
         out       = W_o (G W_v x)                                           (7, 8)
     """
-
-    # Where paper and published code differ, ours follows the code, which the paper's scores were made with:
-    # DIFF[paper->released] Eq. 6: softmax of the product A G_w, in which an edge that is not there scores 0 and keeps
-    # weight.  Code and ours: its score is lowered by 10^4.  No switch.
-    # DIFF[paper->released] a node without edges is isolated (Sec. 3.1).  Code and ours: as all its scores are lowered
-    # alike, it reads all nodes, itself and the readout, too.  No switch.
-    # DIFF[paper->released] Eq. 2 has no 1 / sqrt(width of a head), Eq. 8 no product W_o after the heads.  No switch.
-    # DIFF[paper->released] d = 2 ceil(log2 N) for N columns (Sec. 4.3).  Code and ours: ceil(2 log2(N + 1)), as the
-    # readout node is one of them.  No switch.
-    # DIFF[paper->released] Eq. 8 drops numbers of the shortcut, Eq. 10 and 11 none of the readout's.  Code and ours
-    # drop numbers of what is added to it, for all nodes alike; with the default probability, 0, it is the same.
-    # DIFF[paper->released] the topology is frozen once training has converged (Sec. 4.3).  Code: on request only, with
-    # `--froze_later`, which its default runs do not give; ours never.
-    # DIFF[released->ours] the code trains embeddings of columns with a learning rate of their own, and tokens, biases
-    # and normalisations without weight decay.  Ours trains every encoder's parameters alike.  No switch.
 
     def __init__(self, config: T2GFormerConfig) -> None:
         self._config = config
@@ -85,7 +95,7 @@ class GraphEstimator(Mixing):
     def __call__(self, x: Tensor, queries: int, parameters: Mapping[str, Tensor], kept: Tensor | None) -> Tensor:
         """See :class:`Mixing`."""
         config = self._config
-        node, value = linear("node_value", x, parameters).chunk(2, dim=-1)
+        node, value = linear_tokens("node_value", x, parameters).chunk(2, dim=-1)
         read = attend(
             node[:, :, :queries] * parameters["relation"][:, None, None],  # Eq. 2, 3
             node,
@@ -95,7 +105,7 @@ class GraphEstimator(Mixing):
             kept=kept,
             probability=config.attention_dropout,
         )
-        return linear("out", read, parameters)
+        return linear_tokens("out", read, parameters)
 
 
 def _topology(queries: int, parameters: Mapping[str, Tensor]) -> Tensor:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from adaptbin.encoders.attention import drop, linear, normalise, reglu
+from adaptbin.encoders.attention import drop, linear_tokens, normalise, reglu
 from adaptbin.encoders.base import AutogradEncoder, Columns, DropSite
 from adaptbin.encoders.checks import check_input, check_kept, check_number, check_probability, check_whole
 from adaptbin.encoders.declared import Declared, initialise, linear_parameters, norm_parameters
@@ -160,9 +160,11 @@ class TokenTransformer(AutogradEncoder):
             read = self._mixing(source, queries, _within("attention", own), _next(masks, config.attention_dropout))
             read = drop(read, _next(masks, config.residual_dropout), config.residual_dropout)
             tokens = tokens[:, :, :queries] + read
-            units = reglu(linear("hidden", normalise("hidden_norm", tokens, own), own))
+            units = reglu(linear_tokens("hidden", normalise("hidden_norm", tokens, own), own))
             units = drop(units, _next(masks, config.ffn_dropout), config.ffn_dropout)
-            added = drop(linear("out", units, own), _next(masks, config.residual_dropout), config.residual_dropout)
+            added = drop(
+                linear_tokens("out", units, own), _next(masks, config.residual_dropout), config.residual_dropout
+            )
             tokens = tokens + added
         return normalise("norm", tokens, _within(self.name, parameters)).squeeze(2).relu()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -113,20 +114,24 @@ def apply(oracle: FTTransformer, x: Tensor, columns: Columns) -> Tensor:
     return oracle(numbers if columns.numerical else None, codes if columns.cardinalities else None)
 
 
-@pytest.mark.parametrize("mixture", MIXTURES)
+@pytest.mark.parametrize(
+    ("mixture", "config"),
+    [*((mixture, SMALL) for mixture in MIXTURES), ("both kinds", replace(SMALL, n_blocks=1))],
+    ids=[*MIXTURES, "one block"],
+)
 @pytest.mark.parametrize("mode", ["eval", "train without dropout", "train"])
 # Float64 on both sides says that the equations are the same; float32, by how much rounding moves them.
 @pytest.mark.parametrize(("kind", "close"), [(torch.float64, CLOSE), (torch.float32, {"rtol": 1e-5, "atol": 1e-5})])
 def test_embedding_and_gradients_are_the_packages(
-    mixture: str, mode: str, kind: torch.dtype, close: dict[str, float]
+    mixture: str, config: FTTransformerConfig, mode: str, kind: torch.dtype, close: dict[str, float]
 ) -> None:
     torch.manual_seed(7)
     columns = MIXTURES[mixture]
-    encoder = FTTransformerEncoder(columns, SMALL)
-    oracles = [oracle_of(columns, SMALL, kind) for _ in range(REPLICAS)]
+    encoder = FTTransformerEncoder(columns, config)
+    oracles = [oracle_of(columns, config, kind) for _ in range(REPLICAS)]
     bank = copied(encoder, oracles, kind)
     x = inputs(columns, ROWS, double=True).to(kind)
-    upstream = torch.randn(REPLICAS, ROWS, SMALL.d_block, generator=torch.Generator().manual_seed(2)).to(kind)
+    upstream = torch.randn(REPLICAS, ROWS, config.d_block, generator=torch.Generator().manual_seed(2)).to(kind)
     kept = masks(encoder, ROWS) if mode == "train" else None
 
     embedding = encoder.forward(x, kept)
@@ -136,7 +141,7 @@ def test_embedding_and_gradients_are_the_packages(
     for r, oracle in enumerate(oracles):
         oracle.train(mode == "train")
         if kept is not None:
-            fix_masks(oracle, [mask[r] for mask in kept], SMALL)
+            fix_masks(oracle, [mask[r] for mask in kept], config)
         leaf = x[r].clone().requires_grad_()
         expected = apply(oracle, leaf, columns)
         expected.backward(upstream[r])
