@@ -50,17 +50,19 @@ def attend(
     heads * Q * T]: attention weights that dropout keeps -> [R, B, Q, W].
     """
     query, key, value = (x.view(*x.shape[:3], heads, -1).transpose(2, 3) for x in (query, key, value))
+    if kept is None and offset is None:
+        # R * B is the batch of one call, in the four axes that fused kernels ask for.
+        folded = functional.scaled_dot_product_attention(query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1))
+        return folded.view(query.shape).transpose(2, 3).flatten(-2)
+    # In one piece, or one row of one replica would be multiplied in another layout, and rounded otherwise, than many.
+    query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
     added = None if offset is None else offset.unsqueeze(1)
-    if kept is not None:
-        # Torch's product of attention drops weights that it draws itself; ours are given, so the weights are needed.
+    if kept is None:
+        # One call, too; folded, the offset would have to be copied for every row.
+        result = functional.scaled_dot_product_attention(query, key, value, attn_mask=added)
+    else:
+        # Torch's attention drops weights that it draws itself.  Ours are given, so the weights are needed.
         scores = query * query.shape[-1] ** -0.5 @ key.transpose(-2, -1)
         weights = (scores if added is None else scores + added).softmax(-1)
         result = drop(weights, kept, probability) @ value
-    elif added is None:
-        # R * B is the batch of one call, in the four axes that fused kernels ask for.
-        folded = functional.scaled_dot_product_attention(query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1))
-        result = folded.view(query.shape)
-    else:
-        # One call, too; folded, the offset would have to be copied for every row.
-        result = functional.scaled_dot_product_attention(query, key, value, attn_mask=added)
     return result.transpose(2, 3).flatten(-2)

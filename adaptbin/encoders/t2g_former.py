@@ -21,6 +21,9 @@ _THRESHOLD = 0.5
 _ABSENT = 1e4
 """Subtracted from the score of an edge that is not there."""
 
+_VECTOR = 16
+"""Numbers that the widest processors take at once."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class T2GFormerConfig(TransformerConfig):
@@ -101,12 +104,16 @@ def _topology(queries: int, parameters: Mapping[str, Tensor]) -> Tensor:
     The threshold passes its gradient straight through to the probability (Bengio et al. 2013), as if an edge were added
     by it little by little.
     """
-    head, tail = (functional.normalize(parameters[name], dim=-1) for name in ("head", "tail"))
-    score = head[:, :, :queries] @ tail.transpose(-2, -1)
-    probability = torch.sigmoid(score + parameters["edge_bias"][:, :, None, None])
-    node = torch.arange(tail.shape[2], device=tail.device)
+    tokens, numbers = parameters["head"].shape[2:]
+    # Whole vectors of every replica: the last numbers of a tensor may be rounded otherwise, and which they are would
+    # depend on how many replicas there are.
+    more = (0, -numbers % _VECTOR, 0, -tokens % _VECTOR)
+    head, tail = (functional.pad(functional.normalize(parameters[name], dim=-1), more) for name in ("head", "tail"))
+    score = head @ tail.transpose(-2, -1) + parameters["edge_bias"][:, :, None, None]  # Eq. 4
+    probability = torch.sigmoid(score)[:, :, :queries, :tokens]
+    node = torch.arange(tokens, device=score.device)
     allowed = (node[:queries, None] != node) & (node > 0)
-    edge = (probability > _THRESHOLD) & allowed
+    edge = (probability > _THRESHOLD) & allowed  # Eq. 5
     # A row of scores that are all lowered alike is left as it is: softmax is the same, and float32 rounds scores near
     # 10^4 to a thousandth.
     absent = edge.any(dim=-1, keepdim=True) & ~edge

@@ -14,11 +14,13 @@ from adaptbin.encoders.ft_transformer import FTTransformerConfig, FTTransformerE
 from adaptbin.errors import ConfigError, ShapeError
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import stream
-from tests.encoders.token_cases import MIXTURES, REPLICAS, ROWS, filled, inputs, kept_units
+from tests.encoders.build import REPLICAS, bound, inputs, masks
+from tests.encoders.mixtures import MIXTURES
 
 SMALL = FTTransformerConfig(
     n_blocks=2, d_block=16, attention_n_heads=4, attention_dropout=0.3, ffn_dropout=0.2, residual_dropout=0.1
 )
+ROWS = 6
 CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 
@@ -98,12 +100,12 @@ def copied(encoder: FTTransformerEncoder, oracles: list[FTTransformer], kind: to
 
 
 def fix_masks(oracle: FTTransformer, kept: list[Tensor], config: FTTransformerConfig) -> None:
-    masks = iter(kept)
+    units = iter(kept)
     for block in oracle.backbone.blocks:
-        block["attention"].dropout = Given(next(masks), config.attention_dropout)
-        block["attention_residual_dropout"] = Given(next(masks), config.residual_dropout)
-        block["ffn"].dropout = Given(next(masks), config.ffn_dropout)
-        block["ffn_residual_dropout"] = Given(next(masks), config.residual_dropout)
+        block["attention"].dropout = Given(next(units), config.attention_dropout)
+        block["attention_residual_dropout"] = Given(next(units), config.residual_dropout)
+        block["ffn"].dropout = Given(next(units), config.ffn_dropout)
+        block["ffn_residual_dropout"] = Given(next(units), config.residual_dropout)
 
 
 def apply(oracle: FTTransformer, x: Tensor, columns: Columns) -> Tensor:
@@ -123,9 +125,9 @@ def test_embedding_and_gradients_are_the_packages(
     encoder = FTTransformerEncoder(columns, SMALL)
     oracles = [oracle_of(columns, SMALL, kind) for _ in range(REPLICAS)]
     bank = copied(encoder, oracles, kind)
-    x = inputs(columns, 1).to(kind)
+    x = inputs(columns, ROWS, double=True).to(kind)
     upstream = torch.randn(REPLICAS, ROWS, SMALL.d_block, generator=torch.Generator().manual_seed(2)).to(kind)
-    kept = kept_units(encoder, 3) if mode == "train" else None
+    kept = masks(encoder, ROWS) if mode == "train" else None
 
     embedding = encoder.forward(x, kept)
     below = encoder.backward(upstream, input_gradient=True)
@@ -190,8 +192,8 @@ def test_first_values_are_spread_as_the_packages() -> None:
 
 def test_a_code_that_training_has_not_seen_is_the_bias_alone() -> None:
     encoder = FTTransformerEncoder(Columns(1, (4, 2)), SMALL)
-    bank = filled(encoder, 0)
-    x = inputs(encoder.columns, 1)
+    bank = bound(encoder, double=True)
+    x = inputs(encoder.columns, ROWS, double=True)
     x[:, 0, 1], x[:, 1, 2] = 4, 2
     encoder.forward(x, None)
     encoder.backward(torch.ones(REPLICAS, ROWS, 16, dtype=torch.float64), input_gradient=False)
@@ -215,8 +217,8 @@ def test_a_code_that_training_has_not_seen_is_the_bias_alone() -> None:
 def test_rows_are_evaluated_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = MIXTURES["both kinds"]
     encoder = FTTransformerEncoder(columns, SMALL)
-    bank = filled(encoder, 0)
-    x = inputs(columns, 1, rows=11)
+    bank = bound(encoder, double=True)
+    x = inputs(columns, 11, double=True)
     whole = encoder.evaluate(x)
     monkeypatch.setattr("adaptbin.encoders.transformer._NUMBERS_AT_ONCE", 4 * 6 * 42)
     in_fours = FTTransformerEncoder(columns, SMALL)
@@ -247,13 +249,13 @@ def test_bad_settings_are_refused(settings: dict[str, Any], message: str) -> Non
 
 def test_wrong_inputs_are_refused() -> None:
     encoder = FTTransformerEncoder(Columns(3, (2,)), SMALL)
-    filled(encoder, 0)
-    x = inputs(encoder.columns, 1)
+    bound(encoder, double=True)
+    x = inputs(encoder.columns, ROWS, double=True)
     for wrong in (x[..., :3], x[0], x[:2]):
         with pytest.raises(ShapeError, match=r"inputs must be \[R, B, F\] with R = 3, B >= 1 and F = 4, got"):
             encoder.forward(wrong, None)
-    masks = kept_units(encoder, 2)
+    kept = masks(encoder, ROWS)
     with pytest.raises(ShapeError, match="one mask of kept units for each of 8 sites, got 7"):
-        encoder.forward(x, masks[1:])
+        encoder.forward(x, kept[1:])
     with pytest.raises(ShapeError, match=r"site 0 must be \[R or 1, B, units\] with R = 3, B = 6 and units = 100"):
-        encoder.forward(x, [masks[1], *masks[1:]])
+        encoder.forward(x, [kept[1], *kept[1:]])

@@ -15,7 +15,8 @@ from adaptbin.encoders.t2g_former import T2GFormerConfig, T2GFormerEncoder
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import stream
-from tests.encoders.token_cases import MIXTURES, REPLICAS, filled, inputs, kept_units
+from tests.encoders.build import REPLICAS, bound, inputs, masks
+from tests.encoders.mixtures import MIXTURES
 from tests.reference import t2g_former as twin
 
 SMALL = T2GFormerConfig(
@@ -83,15 +84,15 @@ def embedded(
     rates = (SMALL.attention_dropout, SMALL.ffn_dropout, SMALL.residual_dropout)
     rows = []
     for b, row in enumerate(x.double().numpy()):
-        masks = None if kept is None else iter([mask[b].numpy() for mask in kept])
-        rows.append(twin.embed(row, model, twin.Keep(masks, *rates), then))
+        own = None if kept is None else iter([mask[b].numpy() for mask in kept])
+        rows.append(twin.embed(row, model, twin.Keep(own, *rates), then))
     return np.array(rows)
 
 
-def prepared(mixture: str, bias: str, seed: int = 0) -> tuple[T2GFormerEncoder, ParameterBank]:
+def prepared(mixture: str, bias: str) -> tuple[T2GFormerEncoder, ParameterBank]:
     """With every probability away from the threshold, where rounding decides."""
     encoder = T2GFormerEncoder(MIXTURES[mixture], SMALL)
-    bank = filled(encoder, seed)
+    bank = bound(encoder, double=True)
     for i in range(SMALL.n_blocks):
         bank.view(f"encoder.{i}.attention.edge_bias").fill_(BIASES[bias])
     for r in range(REPLICAS):
@@ -108,13 +109,13 @@ def prepared(mixture: str, bias: str, seed: int = 0) -> tuple[T2GFormerEncoder, 
 @pytest.mark.parametrize("dropout", [False, True])
 def test_embeddings_are_the_twins(mixture: str, bias: str, dropout: bool) -> None:
     encoder, bank = prepared(mixture, bias)
-    x = inputs(encoder.columns, 1, rows=ROWS)
-    kept = kept_units(encoder, 2, rows=ROWS) if dropout else None
+    x = inputs(encoder.columns, ROWS, double=True)
+    kept = masks(encoder, ROWS) if dropout else None
     found, evaluated = encoder.forward(x, kept), encoder.evaluate(x)
     for r in range(REPLICAS):
         model = model_of(encoder, replica(encoder, bank, r).__getitem__)
-        masks = None if kept is None else [mask[r] for mask in kept]
-        np.testing.assert_allclose(found[r].numpy(), embedded(model, x[r], masks), **CLOSE)
+        mine = None if kept is None else [mask[r] for mask in kept]
+        np.testing.assert_allclose(found[r].numpy(), embedded(model, x[r], mine), **CLOSE)
         np.testing.assert_allclose(evaluated[r].numpy(), embedded(model, x[r], None), **CLOSE)
 
 
@@ -124,8 +125,8 @@ def test_embeddings_are_the_twins(mixture: str, bias: str, dropout: bool) -> Non
 def test_gradients_are_the_twins_differences(mixture: str, bias: str, dropout: bool) -> None:
     """Along random directions of each parameter, with the threshold passing gradients straight through."""
     encoder, bank = prepared(mixture, bias)
-    x = inputs(encoder.columns, 1, rows=ROWS)
-    kept = kept_units(encoder, 2, rows=ROWS) if dropout else None
+    x = inputs(encoder.columns, ROWS, double=True)
+    kept = masks(encoder, ROWS) if dropout else None
     rng = np.random.default_rng(3)
     upstream = rng.normal(size=(REPLICAS, ROWS, SMALL.d_block))
     encoder.forward(x, kept)
@@ -133,28 +134,28 @@ def test_gradients_are_the_twins_differences(mixture: str, bias: str, dropout: b
     assert below is not None
     for r in range(REPLICAS):
         values = replica(encoder, bank, r)
-        masks = None if kept is None else [mask[r] for mask in kept]
+        mine = None if kept is None else [mask[r] for mask in kept]
         then = [twin.topology(block.estimator) for block in model_of(encoder, values.__getitem__).blocks]
 
         def loss(
-            r: int, changed: dict[str, np.ndarray], row: Tensor, masks: list[Tensor] | None, then: list[twin.Topology]
+            r: int, changed: dict[str, np.ndarray], rows: Tensor, kept: list[Tensor] | None, then: list[twin.Topology]
         ) -> float:
             model = model_of(encoder, changed.__getitem__)
-            return float((embedded(model, row, masks, then) * upstream[r]).sum())
+            return float((embedded(model, rows, kept, then) * upstream[r]).sum())
 
         for name, value in values.items():
             direction = rng.normal(size=value.shape)
             # A probability counts ten thousandfold in a score: a small step is a large one.
             step = 1e-7 if name.endswith(TOPOLOGY) else 1e-5
             ahead, behind = (
-                loss(r, {**values, name: value + sign * step * direction}, x[r], masks, then) for sign in (1, -1)
+                loss(r, {**values, name: value + sign * step * direction}, x[r], mine, then) for sign in (1, -1)
             )
             gradient = float((bank.gradient(f"encoder.{name}")[r].numpy() * direction).sum())
             assert gradient == pytest.approx((ahead - behind) / (2 * step), rel=1e-5, abs=1e-6), name
         direction = torch.zeros_like(x[r])
         numerical = encoder.columns.numerical
         direction[:, :numerical] = torch.from_numpy(rng.normal(size=(ROWS, numerical)))
-        ahead, behind = (loss(r, values, x[r] + sign * 1e-5 * direction, masks, then) for sign in (1, -1))
+        ahead, behind = (loss(r, values, x[r] + sign * 1e-5 * direction, mine, then) for sign in (1, -1))
         assert float((below[r] * direction).sum()) == pytest.approx((ahead - behind) / 2e-5, rel=1e-5, abs=1e-6)
         assert not below[r][:, numerical:].any()
 
@@ -163,7 +164,7 @@ def test_in_float32_as_in_float64() -> None:
     """Also for nodes without edges, whose scores all lie near -10^4 in the published code."""
     for bias in BIASES:
         encoder, double = prepared("both kinds", bias)
-        x = inputs(encoder.columns, 1, rows=ROWS)
+        x = inputs(encoder.columns, ROWS, double=True)
         expected = encoder.evaluate(x)
         single = ParameterBank(encoder.shapes(), REPLICAS)
         single.values.copy_(double.values)
