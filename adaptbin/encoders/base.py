@@ -158,4 +158,4 @@ class AutogradEncoder(ReplicaEncoder):
             name: leaf.detach() if members is None else leaf.detach().index_select(0, members)
             for name, leaf in self._leaves.items()
         }
-        return self._embed(x.expand(len(chosen), -1, -1), parameters, None, chosen)
+        return self._embed(x.expand(len(chosen), -1, -1) if len(x) == 1 else x, parameters, None, chosen)
