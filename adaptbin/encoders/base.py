@@ -47,8 +47,8 @@ class DropSite:
 class ReplicaEncoder(ABC):
     """R encoders: inputs [R, B, F] -> embeddings [R, B, H].
 
-    Parameters ``<name>.*`` live in a :class:`ParameterBank` whose shapes include :meth:`shapes`; batch statistics, which
-    are never trained, in :attr:`statistics`.  A replica's embedding and gradients do not depend on the other replicas.
+    Parameters ``<name>.*`` live in a :class:`ParameterBank` whose shapes include :meth:`shapes`; batch statistics,
+    which are never trained, in :attr:`statistics`.  A replica's embedding and gradients do not depend on the others.
     """
 
     name = "encoder"
@@ -98,7 +98,7 @@ class ReplicaEncoder(ABC):
 
     @property
     def statistics(self) -> Mapping[str, Tensor]:
-        """Batch statistics by name, [R, ...] each, to be kept in checkpoints and written in place; empty without any."""
+        """Batch statistics by name, [R, ...] each, to be kept in checkpoints and written in place; {} without any."""
         return {}
 
 
@@ -132,7 +132,7 @@ class AutogradEncoder(ReplicaEncoder):
         return self._embedding.detach()
 
     def _penalty(self) -> Tensor | None:
-        """What the last :meth:`forward` adds to the sum of the replicas' losses, a scalar in the graph; None: nothing."""
+        """What the last :meth:`forward` adds to the sum of the replicas' losses, a scalar in the graph, or None."""
         return None
 
     def backward(self, gradient: Tensor, *, input_gradient: bool) -> Tensor | None:
@@ -158,4 +158,4 @@ class AutogradEncoder(ReplicaEncoder):
             name: leaf.detach() if members is None else leaf.detach().index_select(0, members)
             for name, leaf in self._leaves.items()
         }
-        return self._embed(x.expand(len(chosen), -1, -1), parameters, None, chosen)
+        return self._embed(x.expand(len(chosen), -1, -1) if len(x) == 1 else x, parameters, None, chosen)

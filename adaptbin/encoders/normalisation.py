@@ -60,7 +60,7 @@ def normalise_batch(
     for piece in pieces:  # [R, G, S, C]: G ghost batches of S rows
         rows = piece.shape[2]
         if rows == 1:
-            # DIFF[released->ours] torch refuses a single row, and pytorch_tabnet leaves the last partial batch out.  Ours
+            # DIFF[released->ours] torch refuses one row, and pytorch_tabnet leaves the last partial batch out.  Ours
             # keeps it, as everywhere.  No switch.
             found_mean, found_variance = before
         else:

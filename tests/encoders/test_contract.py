@@ -313,10 +313,17 @@ def test_inputs_and_masks_of_another_shape_are_refused(build: Build) -> None:
     for wrong in (x[..., :4], x[:2], x[:, :0]):
         with pytest.raises(ShapeError, match=r"inputs must be \[R, B, F\] with R = 3.*got"):
             encoder.forward(wrong, None)
-    with pytest.raises(ShapeError, match="F = 5, got .3, 7, 4"):
-        encoder.evaluate(x[..., :4])
+    for wrong in (x[..., :4], x[:2]):
+        with pytest.raises(ShapeError, match=f"R = 3, B >= 1 and F = 5, got .{', '.join(map(str, wrong.shape))}"):
+            encoder.evaluate(wrong)
     with pytest.raises(ShapeError, match=f"one mask .* for each of {len(kept)} sites, got {len(kept) + 1}"):
         encoder.forward(x, [*kept, torch.ones(REPLICAS, ROWS, 1, dtype=torch.bool)])
     if kept:
         with pytest.raises(ShapeError, match="site 0 must be .R or 1, B, units. with R = 3, B = 7 and units = "):
             encoder.forward(x, [kept[0][..., 1:], *kept[1:]])
+
+
+@pytest.mark.parametrize(("numerical", "cardinalities"), [(-1, (2,)), (0, ()), (1, (3, 0))])
+def test_columns_must_be_there(numerical: int, cardinalities: tuple[int, ...]) -> None:
+    with pytest.raises(ShapeError, match=f"columns must be at least one, .* got {numerical} numerical"):
+        Columns(numerical, cardinalities)
