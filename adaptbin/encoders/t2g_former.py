@@ -134,7 +134,7 @@ def _topology(queries: int, parameters: Mapping[str, Tensor]) -> Tensor:
 class T2GFormerEncoder(TokenTransformer):
     """R T2G-Formers without their heads: inputs [R, B, F] -> embeddings [R, B, W].
 
-    The readout token is the cross-level readout (Sec. 4.2): it asks in every block and no other token reads it.
+    The readout token is the cross-level readout (Sec. 4.2): it asks in every block, and no token with edges reads it.
     """
 
     def __init__(self, columns: Columns, config: T2GFormerConfig) -> None:

@@ -78,6 +78,10 @@ class Mixing(ABC):
         """
 
 
+# DIFF[released->ours] with one head, both published models leave out the product after the heads; ours has it always.
+# No switch.
+
+
 class TokenTransformer(AutogradEncoder):
     """Tokens, then blocks with normalisation first: x + mix(norm(x)), then x + feed forward(norm(x)).
 
