@@ -7,7 +7,7 @@ the heads; it may be widened, and only its first rows may be in use, so its live
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor
@@ -80,9 +80,26 @@ def uniform_(target: Tensor, fan_in: int, generators: Sequence[torch.Generator])
     One generator object given for several replicas is drawn from once, and its numbers are shared by them.
     """
     bound = 1.0 / math.sqrt(fan_in)
+
+    def draw(generator: torch.Generator) -> Tensor:
+        values = torch.rand(target.shape[1:], generator=generator, device=generator.device)
+        return values * (2 * bound) - bound
+
+    _draw_(target, generators, draw)
+
+
+def normal_(target: Tensor, deviation: float, generators: Sequence[torch.Generator]) -> None:
+    """Fill ``target`` [R, ...] with N(0, deviation^2); generators as in :func:`uniform_`."""
+
+    def draw(generator: torch.Generator) -> Tensor:
+        return torch.randn(target.shape[1:], generator=generator, device=generator.device) * deviation
+
+    _draw_(target, generators, draw)
+
+
+def _draw_(target: Tensor, generators: Sequence[torch.Generator], draw: Callable[[torch.Generator], Tensor]) -> None:
     drawn: dict[int, Tensor] = {}
     for r, generator in enumerate(generators):
         if id(generator) not in drawn:
-            values = torch.rand(target.shape[1:], generator=generator, device=generator.device)
-            drawn[id(generator)] = (values * (2 * bound) - bound).to(target.device)
+            drawn[id(generator)] = draw(generator).to(target.device)
         target[r] = drawn[id(generator)]
