@@ -2,14 +2,77 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
 from adaptbin.config import Architecture, Protocol
+from adaptbin.encoders.base import Columns, DropSite, ReplicaEncoder
+from adaptbin.encoders.checks import check_input, check_kept, check_probability, check_whole
 from adaptbin.replicas.layers import ReplicaMLP
+from adaptbin.replicas.parameters import ParameterBank
 
 
-def mlp_encoder(n_inputs: int, architecture: Architecture) -> ReplicaMLP:
-    """``depth`` x (Linear -> ReLU -> Dropout), then Linear to the embedding z [R, B, H] (method, Sec. 1)."""
-    sizes = [n_inputs, *[architecture.width] * (architecture.depth + 1)]
-    return ReplicaMLP("encoder", sizes, architecture.dropout)
+@dataclass(frozen=True, kw_only=True)
+class MLPConfig:
+    """Settings of the perceptron; the paper chooses width and depth per data set (its Sec. 3)."""
+
+    width: int
+    """H, units of every hidden layer and of the embedding."""
+    depth: int
+    """Hidden blocks."""
+    dropout: float = 0.1
+    """Probability of dropping a hidden unit."""
+
+    def __post_init__(self) -> None:
+        check_whole(self, 1, "width", "depth")
+        check_probability(self, "dropout")
+
+
+class MLPEncoder(ReplicaMLP, ReplicaEncoder):
+    """R perceptrons: ``depth`` x (Linear -> ReLU -> Dropout), then Linear to the embedding z (method, Sec. 1).
+
+    Its gradients are written by hand.  Codes of categorical columns are read as numbers.
+    """
+
+    def __init__(self, columns: Columns, config: MLPConfig) -> None:
+        super().__init__(ReplicaEncoder.name, [columns.inputs, *[config.width] * (config.depth + 1)], config.dropout)
+        self.columns, self.config = columns, config
+
+    @property
+    def width(self) -> int:
+        """H."""
+        return self.config.width
+
+    @property
+    def drop_sites(self) -> tuple[DropSite, ...]:
+        """One per hidden block."""
+        config = self.config
+        return (DropSite(config.width, config.dropout),) * config.depth if config.dropout else ()
+
+    def bind(self, bank: ParameterBank) -> None:
+        """See :class:`ReplicaEncoder`."""
+        super().bind(bank)
+        self._replicas = bank.replicas
+
+    def forward(self, x: Tensor, kept: Sequence[Tensor] | None) -> Tensor:
+        """See :class:`ReplicaEncoder`."""
+        check_input(x, self.columns, self._replicas)
+        check_kept(kept, self.drop_sites, x)
+        return super().forward(x, kept)
+
+    def evaluate(self, x: Tensor, members: Tensor | None = None) -> Tensor:
+        """See :class:`ReplicaEncoder`."""
+        replicas = self._replicas if members is None else len(members)
+        check_input(x.expand(replicas, -1, -1) if len(x) == 1 else x, self.columns, replicas)
+        return super().evaluate(x, members)
+
+
+def mlp_encoder(n_inputs: int, architecture: Architecture) -> MLPEncoder:
+    """The encoder of an architecture, which reads categories as numbers."""
+    config = MLPConfig(width=architecture.width, depth=architecture.depth, dropout=architecture.dropout)
+    return MLPEncoder(Columns(n_inputs), config)
 
 
 def decoder_blocks(architecture: Architecture, protocol: Protocol) -> int:

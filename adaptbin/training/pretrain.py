@@ -12,9 +12,9 @@ from torch import Tensor
 
 from adaptbin.config import Replica
 from adaptbin.data.encode import EncodedTable
+from adaptbin.encoders.base import ReplicaEncoder
 from adaptbin.pretext.corruption import corrupt
 from adaptbin.replicas.grouping import model_id
-from adaptbin.replicas.layers import ReplicaMLP
 from adaptbin.replicas.optim import ReplicaAdamW, schedule_factor
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import SeedIndex
@@ -39,7 +39,10 @@ class Model(Protocol):
     """Encoder and whatever is above it, of R replicas over one bank."""
 
     bank: ParameterBank
-    encoder: ReplicaMLP
+
+    @property
+    def encoder(self) -> ReplicaEncoder:
+        """What embeds."""
 
 
 class Epoch(NamedTuple):

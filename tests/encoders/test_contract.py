@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves
 
 from adaptbin.encoders.base import Columns, ReplicaEncoder
 from adaptbin.encoders.ft_transformer import FTTransformerConfig, FTTransformerEncoder
+from adaptbin.encoders.mlp import MLPConfig, MLPEncoder
 from adaptbin.encoders.resnet import ResNetConfig, ResNetEncoder
 from adaptbin.encoders.t2g_former import T2GFormerConfig, T2GFormerEncoder
 from adaptbin.encoders.tabnet import TabNetConfig, TabNetEncoder
@@ -30,6 +31,7 @@ TRANSFORMER: dict[str, Any] = dict(
 
 # Small, with widths in multiples of 8, every kind of dropout, and ghost batches of at least ROWS.
 ENCODERS: dict[str, Build] = {
+    "mlp": lambda columns: MLPEncoder(columns, MLPConfig(width=8, depth=2, dropout=0.25)),
     "resnet": lambda columns: ResNetEncoder(columns, ResNetConfig(d_block=8, dropout1=0.25, dropout2=0.1)),
     "tabnet": lambda columns: TabNetEncoder(columns, TabNetConfig(n_d=4, n_a=4, virtual_batch_size=8)),
     "ft-transformer": lambda columns: FTTransformerEncoder(columns, FTTransformerConfig(**TRANSFORMER)),

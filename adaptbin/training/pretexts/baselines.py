@@ -15,7 +15,7 @@ from torch import Tensor
 from adaptbin.binning.discretizer import assign_all, initial_bins
 from adaptbin.config import RECONSTRUCTED
 from adaptbin.data.encode import EncodedTable
-from adaptbin.encoders.mlp import mlp_decoder, mlp_encoder
+from adaptbin.encoders.mlp import MLPEncoder, mlp_decoder, mlp_encoder
 from adaptbin.pretext.baselines import mask_cross_entropy_, squared_error_, standardised_indices
 from adaptbin.pretext.corruption import masked_entries
 from adaptbin.replicas.layers import ReplicaMLP
@@ -32,7 +32,7 @@ class _Decoders:
     """Encoder, and a decoder per thing that is predicted."""
 
     bank: ParameterBank
-    encoder: ReplicaMLP
+    encoder: MLPEncoder
     decoders: tuple[ReplicaMLP, ...]
 
 
