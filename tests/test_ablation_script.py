@@ -12,13 +12,13 @@ import pytest
 from adaptbin.config import Hyperparameters
 from sweeps import ablation, masking, sensitivity
 from sweeps.service import planner
-from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
 from tests.scripts import (
     SHORT,
     Asking,
     CountingRunner,
     artifacts_in_mlflow,
+    at_twelve_seconds,
     check_rebuild,
     check_refused,
     diverging,
@@ -125,7 +125,7 @@ class TestTheSameService:
     def test_a_plan_writes_nothing_and_a_budget_leaves_seeds_out(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(planner, "speeds", lambda *_, **__: {"breast_cancer": Speed(0.0, 12.0, "a test of")})
+        monkeypatch.setattr(planner, "speeds", at_twelve_seconds)
         assert run(f"{SHORT} --seeds 5 --budget 5m30s --plan", tmp_path / "out") == 0
         shown = capsys.readouterr().out.splitlines()
         assert shown[0] == "ablation of breast_cancer: 8 points x 3 seeds = 24 replicas, 0 done, 24 to do"

@@ -12,9 +12,16 @@ import pytest
 from adaptbin.config import Replica
 from sweeps import benchmark, masking
 from sweeps.service import planner
-from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
-from tests.scripts import SHORT, CountingRunner, artifacts_in_mlflow, diverging, results, runs_in_mlflow
+from tests.scripts import (
+    SHORT,
+    CountingRunner,
+    artifacts_in_mlflow,
+    at_twelve_seconds,
+    diverging,
+    results,
+    runs_in_mlflow,
+)
 from tests.scripts import run as run_script
 from tests.service.fakes import fake_train
 
@@ -93,7 +100,7 @@ class TestTheSameService:
     def test_a_plan_writes_nothing_and_a_budget_leaves_seeds_out(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(planner, "speeds", lambda *_, **__: {"breast_cancer": Speed(0.0, 12.0, "a test of")})
+        monkeypatch.setattr(planner, "speeds", at_twelve_seconds)
         assert run(f"{SHORT} --seeds 5 --budget 30m --plan", tmp_path / "out") == 0
         shown = capsys.readouterr().out.splitlines()
         assert shown[0] == "benchmark of breast_cancer: 47 points x 3 seeds = 141 replicas, 0 done, 141 to do"

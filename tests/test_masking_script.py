@@ -11,9 +11,17 @@ import pytest
 
 from sweeps import masking, sensitivity
 from sweeps.service import planner
-from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
-from tests.scripts import SHORT, Asking, CountingRunner, artifacts_in_mlflow, check_rebuild, results, runs_in_mlflow
+from tests.scripts import (
+    SHORT,
+    Asking,
+    CountingRunner,
+    artifacts_in_mlflow,
+    at_twelve_seconds,
+    check_rebuild,
+    results,
+    runs_in_mlflow,
+)
 from tests.scripts import run as run_script
 from tests.service.fakes import fake_record, fake_train
 
@@ -103,7 +111,7 @@ class TestTheSameService:
     def test_a_plan_writes_nothing_and_a_budget_warns_of_no_test(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(planner, "speeds", lambda *_, **__: {"breast_cancer": Speed(0.0, 12.0, "a test of")})
+        monkeypatch.setattr(planner, "speeds", at_twelve_seconds)
         assert run(f"{SHORT} --seeds 5 --budget 10m --plan", tmp_path / "out") == 0
         shown = capsys.readouterr().out.splitlines()
         assert shown[0] == "masking of breast_cancer: 14 points x 3 seeds = 42 replicas, 0 done, 42 to do"

@@ -80,9 +80,9 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     assert "Not run: masking (bfp); variance (bfp)." in text
     parts = rows_below(text, "## Where the variance is")
     assert [row[:9] for row in parts] == [
-        ["eol", "split", "QWK", "0.00", "0.10 to 20.00", "0 %", "87.00 ± 5.00 †1", "9", "0.4"],
-        ["eol", "pretraining", "QWK", "3.00", "0.10 to 20.00", "36 %", "92.00 ± 5.00", "10", "0.4"],
-        ["eol", "probe", "QWK", "4.00", "0.10 to 20.00", "64 %", "91.00 ± 5.00", "10", "0.4"],
+        ["eol", "split", "QWK, clinical order", "0.00", "0.10 to 20.00", "0 %", "87.00 ± 5.00 †1", "9", "–"],
+        ["eol", "pretraining", "QWK, clinical order", "3.00", "0.10 to 20.00", "36 %", "92.00 ± 5.00", "10", "–"],
+        ["eol", "probe", "QWK, clinical order", "4.00", "0.10 to 20.00", "64 %", "91.00 ± 5.00", "10", "–"],
     ]
     scores = rows_below(text, "## Table 1: linear probes")
     name = "adaptive/none/Ours"

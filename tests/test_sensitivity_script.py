@@ -19,11 +19,18 @@ import pytest
 
 from sweeps import sensitivity
 from sweeps.service import planner
-from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
 from sweeps.service.results import ResultsStore
 from sweeps.service.sweep import Sweep
-from tests.scripts import Asking, CountingRunner, artifacts_in_mlflow, comparable, results, runs_in_mlflow
+from tests.scripts import (
+    Asking,
+    CountingRunner,
+    artifacts_in_mlflow,
+    at_twelve_seconds,
+    comparable,
+    results,
+    runs_in_mlflow,
+)
 from tests.scripts import run as run_script
 from tests.service.fakes import fake_train
 
@@ -141,7 +148,7 @@ class TestWhatIsTrained:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
         # A seed of five replicas takes a minute, so that three fit.
-        monkeypatch.setattr(planner, "speeds", lambda *_, **__: {"breast_cancer": Speed(0.0, 12.0, "a test of")})
+        monkeypatch.setattr(planner, "speeds", at_twelve_seconds)
         words = f"{TINY} --seeds 5 --budget 3m30s"
         assert run(f"{words} --plan", tmp_path / "out") == 0
         told = "budget 3 min 30 s: 3 of 5 seeds fit; seeds 3, 4 are dropped; without --budget 5 min 12 s"

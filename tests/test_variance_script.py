@@ -11,13 +11,13 @@ import pytest
 
 from sweeps import masking, sensitivity, variance
 from sweeps.service import planner
-from sweeps.service.estimate import Speed
 from sweeps.service.local import InProcessRunner
 from tests.scripts import (
     SHORT,
     Asking,
     CountingRunner,
     artifacts_in_mlflow,
+    at_twelve_seconds,
     check_rebuild,
     check_refused,
     results,
@@ -105,7 +105,7 @@ class TestTheSameService:
     def test_a_budget_leaves_seeds_out_but_two(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(planner, "speeds", lambda *_, **__: {"breast_cancer": Speed(0.0, 12.0, "a test of")})
+        monkeypatch.setattr(planner, "speeds", at_twelve_seconds)
         assert run(f"{SHORT} --seeds 5 --budget 2m --plan", tmp_path / "out") == 0
         shown = capsys.readouterr().out.splitlines()
         assert shown[0].startswith("variance of breast_cancer: 1 point x 3 seeds x 3 kinds of seeds")

@@ -1,4 +1,4 @@
-"""What every encoder of R stacked replicas offers, so that every pretext, the probe and fine-tuning work with each."""
+"""What every encoder of R stacked replicas offers, so that whoever uses embeddings need not know which it is."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class ReplicaEncoder(ABC):
     def evaluate(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """Pass without dropout, with the batch statistics as they are; every row by itself.
 
-        x [R or 1, N, F] -> [R, N, H], or [M, N, H] for the replicas ``members`` [M].
+        x [R or 1, N, F] -> [R, N, H]; for the replicas ``members`` [M] x [M or 1, N, F] -> [M, N, H].
         """
 
     @property

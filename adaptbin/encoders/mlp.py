@@ -60,7 +60,7 @@ class MLPEncoder(ReplicaMLP, ReplicaEncoder):
         """See :class:`ReplicaEncoder`."""
         check_input(x, self.columns, self._replicas)
         check_kept(kept, self.drop_sites, x)
-        return super().forward(x, kept)
+        return super().forward(x, kept or None)
 
     def evaluate(self, x: Tensor, members: Tensor | None = None) -> Tensor:
         """See :class:`ReplicaEncoder`."""

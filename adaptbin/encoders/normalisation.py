@@ -26,9 +26,9 @@ def normalise(x: Tensor, mean: Tensor, variance: Tensor, weight: Tensor, bias: T
 
 
 def ghost_sizes(rows: int, ghost: int | None) -> tuple[int, int]:
-    """(rows of a ghost batch, rows of the last, shorter one or 0) of a batch that is cut as evenly as can be.
+    """(rows of a ghost batch, rows of the last, shorter one or 0) of a batch that is cut as torch.chunk does.
 
-    The fewest parts of at most ``ghost`` rows, as pytorch_tabnet cuts them; None: the batch as a whole.
+    Into the fewest parts of at most ``ghost`` rows, as in pytorch_tabnet; None: the batch as a whole.
     """
     parts = 1 if ghost is None else -(-rows // ghost)
     size = -(-rows // parts)

@@ -21,5 +21,6 @@ def sparsemax(z: Tensor) -> Tensor:
         size = (1 + rank * falling > falling.cumsum(-1)).sum(-1, keepdim=True).clamp_min(1)
         support = z >= falling.gather(-1, size - 1)
     # Where the support stays the same p is linear, so its gradient (Eq. 8) is that of this line.
-    threshold = (z.where(support, 0.0).sum(-1, keepdim=True) - 1) / size
+    # Entries that tie at the threshold are all in it, so it is counted anew; a row with NaN has none.
+    threshold = (z.where(support, 0.0).sum(-1, keepdim=True) - 1) / support.sum(-1, keepdim=True).clamp_min(1)
     return (z - threshold).relu()

@@ -21,7 +21,7 @@ def fit_seeds(
     Seeds go for every point and data set alike, the last one first; those with nothing left to train cost nothing and
     stay.  ``seconds_of`` estimates a study.  ``test``: the one that its points are compared by; None where none is.
 
-    Raises ResourceError when not even one seed fits.
+    Raises ResourceError when not even the fewest seeds that the study needs fit.
     """
     study = plan.study
     waiting = {replica.seed for replica in plan.to_do}

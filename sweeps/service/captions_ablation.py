@@ -10,7 +10,7 @@ from sweeps.service.captions import DOTS_UP_TO, Words, dataset_line, figure_note
 from sweeps.service.notes import seeds_and_probes
 from sweeps.service.tables import rows_of
 from sweeps.service.tables_ablation import AblationTables
-from sweeps.service.variants import FULL, GROUPS, AblationStudy
+from sweeps.service.variants import FULL, GROUPS, T_MAXS, AblationStudy
 
 WORDS = Words(FULL, FULL, "group")
 
@@ -31,7 +31,8 @@ def caption_text(tables: AblationTables, study: AblationStudy) -> str:
     """The caption as plain text: the variants and how they were tested, then two lines per data set."""
     lines = [
         f"Ablation of adaptive binning on {', '.join(tables.datasets)}. Full is the default point; each variant "
-        f"changes one thing of it: {_variants_text(tables)}. The groups are families of tests: {_groups_text(tables)}.",
+        f"changes one thing of it: {_variants_text(tables)}. The groups are families of tests: {_groups_text(tables)}."
+        f"{_left_out(study)}",
         _drawn(tables, study),
         *testing_text(tables.significance, study, WORDS),
     ]
@@ -54,6 +55,17 @@ def _variants_text(tables: AblationTables) -> str:
         f"{name}: {' or '.join(dict.fromkeys(rows['changes']))}"
         for name, rows in variants.groupby("variant", sort=False)
     )
+
+
+def _left_out(study: AblationStudy) -> str:
+    """Which of the usual bounds are not tried, and why."""
+    fulls = {name: study.default_of(name) for name in study.datasets}
+    told = [
+        f"T_max {t_max} is left out, T_init of {', '.join(names)} being no lower"
+        for t_max in T_MAXS
+        if t_max not in study.bounds and (names := [name for name, full in fulls.items() if full.t_init >= t_max])
+    ]
+    return f" {'; '.join(told)}." if told else ""
 
 
 def _groups_text(tables: AblationTables) -> str:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import math
 
+from adaptbin.config import SPLIT_SEED
 from adaptbin.metrics import get_metric
 from sweeps.service.captions import axis_metric
 from sweeps.service.notes import protocol_notes
+from sweeps.service.stats import standard_deviation
+from sweeps.service.tables import finished_scores
 from sweeps.service.tables_variance import COMPONENTS, TOTAL, VarianceTables, share_text
 from sweeps.service.variance import VarianceStudy
 
@@ -29,12 +32,14 @@ def caption_text(tables: VarianceTables, study: VarianceStudy) -> str:
         f"each, over {len(study.seeds)} seeds that change the probes alone, the pretraining too (initial weights, "
         "batch order, dropout, corruption), and the split too. Left: scores; dots: single seeds, lines: their means. "
         "Right: sd that each source adds, with 95 % intervals.",
-        "Components: probe is the variance of single probes of one pretraining, pooled over all pretrainings and "
-        f"divided by {probes}; pretraining is the variance of scores of one split minus that; split is the variance of "
-        "scores over splits minus that of one split. Estimates are unbiased, so one can come out below 0, which is "
-        "drawn as 0. Intervals (chi square; for differences the modified large-sample interval) take scores as normal.",
-        f"{_found(tables)} The pretraining part is that of the one split which other studies use: "
-        f"{_place_of_that_split(tables)}.",
+        "Components: probe is the variance of single probes of one pretraining, mean over all pretrainings, divided by "
+        f"{probes}; pretraining is the variance of scores of one split minus that; split is the variance of scores "
+        "over splits minus that of one split. They take pretraining to vary as much on other splits as on that one. A "
+        "difference can come out below 0, which is drawn as 0. Intervals (chi square; for differences the modified "
+        "large-sample interval) take scores as normal. Shares have no interval: with few seeds they are rough. Seed 0 "
+        "is the same model under all three kinds.",
+        f"{_found(tables)} The pretraining part is that of the one split which other studies use"
+        f"{_place_of_that_split(tables, study)}",
         "Splits share rows, so the split's part understates what other patients would change.",
         f"{_counts(tables)}",
         *(f"{note}." for note in protocol_notes(study)),
@@ -55,13 +60,18 @@ def _found(tables: VarianceTables) -> str:
     return f"Sd: {'; '.join(told)}."
 
 
-def _place_of_that_split(tables: VarianceTables) -> str:
-    points = {row["seeds_vary"]: row for row in tables.points.to_dict("records")}
-    fixed, free = points["pretrain"], points["split"]
-    if math.isnan(fixed["mean"]) or math.isnan(free["sd"]):
-        return "where it lies among splits is not known"
-    away = f", {(fixed['mean'] - free['mean']) / free['sd']:+.1f} sd" if free["sd"] > 0 else ""
-    return f"mean {fixed['mean']:.4f}, against {free['mean']:.4f} (sd {free['sd']:.4f}) over {free['n']} splits{away}"
+def _place_of_that_split(tables: VarianceTables, study: VarianceStudy) -> str:
+    """How its mean score lies among the scores of other splits; that it is among the splits would pull it to them."""
+    replicas = tables.replicas
+    usual = finished_scores(replicas[replicas["seeds_vary"] == "pretrain"])
+    (of_dataset,) = study.replicas.values()
+    elsewhere = [r.id for r in of_dataset if r.seeds.split != SPLIT_SEED]
+    others = finished_scores(replicas[replicas["id"].isin(elsewhere)])
+    if not len(usual) or not len(others):
+        return "."
+    chosen = ", on whose validation rows the default point was chosen" if study.choices else ""
+    sd = f" (sd {standard_deviation(others):.4f})" if len(others) > 1 else ""
+    return f"{chosen}: mean {usual.mean():.4f}, against {others.mean():.4f}{sd} over {len(others)} other splits."
 
 
 def _counts(tables: VarianceTables) -> str:

@@ -1,8 +1,9 @@
 """Variance components: how much of a score's variance each of several nested sources adds.  Pure functions of numbers.
 
 A *mean square* is an unbiased estimate of a variance with some degrees of freedom; for normal scores it is that
-variance times chi square / degrees.  A component is the difference of two independent mean squares, one with a source
-of variance and one without.  It is unbiased, and so can come out below 0.
+variance times chi square / degrees.  A component is the difference of two mean squares, taken as independent, one with
+a source of variance and one without.  It is unbiased where the other sources vary alike in both, and can come out below
+0.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class MeanSquare(NamedTuple):
     """An estimate of a variance; nan with 0 degrees of freedom."""
 
     value: float
-    degrees: int
+    degrees: float
 
     def divided(self, count: int) -> MeanSquare:
         """Of the mean of ``count`` independent draws in place of one."""
@@ -37,16 +38,27 @@ class Component(NamedTuple):
     high: float
 
 
-def mean_square(groups: Sequence[Floats]) -> MeanSquare:
-    """Mean square of values about the mean of their group [n_i], pooled over groups; n_i - 1 degrees of freedom each.
-
-    Equal values give exactly 0.
-    """
-    degrees = sum(len(group) - 1 for group in groups if len(group))
-    if degrees < 1:
+def mean_square(values: Floats) -> MeanSquare:
+    """Mean square of values [n] about their mean, with n - 1 degrees of freedom; equal values give exactly 0."""
+    if len(values) < 2:
         return MeanSquare(math.nan, 0)
-    squares = sum(float(((group - group.mean()) ** 2).sum()) for group in groups if len(group) and np.ptp(group) > 0)
-    return MeanSquare(squares / degrees, degrees)
+    return MeanSquare(float(np.var(values, ddof=1)) if np.ptp(values) > 0 else 0.0, len(values) - 1)
+
+
+def average(squares: Sequence[MeanSquare]) -> MeanSquare:
+    """Mean of mean squares, each counted alike, however many degrees it has; those that are not known are left out.
+
+    It estimates the mean of variances that may differ.  Degrees of freedom are Satterthwaite's (1946, Biometrics 2):
+    those of the chi square whose variance is that of the mean.
+    """
+    known = [square for square in squares if square.degrees]
+    if not known:
+        return MeanSquare(math.nan, 0)
+    total = sum(square.value for square in known)
+    spread = sum(square.value**2 / square.degrees for square in known)
+    # Without any variance all are alike, and their degrees add up.
+    degrees = total**2 / spread if spread > 0 else sum(square.degrees for square in known)
+    return MeanSquare(total / len(known), degrees)
 
 
 def whole(variance: MeanSquare, confidence: float = 0.95) -> Component:

@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from adaptbin import native
-from adaptbin.config import Architecture, pretext_of
+from adaptbin.config import Architecture, SeedsVary, pretext_of
 from sweeps.service.memory import Sizes, in_words
 from sweeps.service.plan import Pack, Plan
 from sweeps.service.progress import duration
@@ -50,6 +50,9 @@ class Speed:
     """In words, to be followed by the names of data sets."""
 
 
+Work = tuple[str, SeedsVary]
+"""Data set, and what its seeds vary: where that is the probes, replicas share a pretraining, and so its time."""
+
 MEASURED, TIMED, GUESSED = "finished replicas of", "timed steps of", "a guess from model sizes for"
 
 
@@ -71,25 +74,26 @@ def speeds(
     *,
     device: str = "cpu",
     time_it: Callable[[Pack], Timing | None] | None = None,
-) -> dict[str, Speed]:
-    """Data set -> speed of its packs in ``plan``, on the best basis there is.
+) -> dict[Work, Speed]:
+    """Speed of the packs of each kind of work in ``plan``, on the best basis there is.
 
     ``records``: of earlier replicas, of any study.  ``time_it`` times some steps of a pack; None where it cannot.
     """
     records = list(records)
-    packs: dict[str, Pack] = {}
+    packs: dict[Work, Pack] = {}
     for pack in plan.packs:
-        held = packs.setdefault(pack.dataset, pack)
-        packs[pack.dataset] = pack if len(pack.replicas) > len(held.replicas) else held
+        held = packs.setdefault(work_of(pack), pack)
+        packs[work_of(pack)] = pack if len(pack.replicas) > len(held.replicas) else held
     found = {
-        name: measured_speed(pack, records, device) or _guessed(plan, pack, sizes[name]) for name, pack in packs.items()
+        work: measured_speed(pack, records, device) or _guessed(plan, pack, sizes[pack.dataset])
+        for work, pack in packs.items()
     }
     if time_it is None or estimate(plan, found).seconds < WORTH_TIMING:
         return found
-    for name, pack in packs.items():
-        if found[name].basis == GUESSED and (timing := time_it(pack)) is not None:
+    for work, pack in packs.items():
+        if found[work].basis == GUESSED and (timing := time_it(pack)) is not None:
             more = _company(plan)
-            found[name] = Speed(timing.per_model * more, timing.per_replica * more, TIMED)
+            found[work] = Speed(timing.per_model * more, timing.per_replica * more, TIMED)
     return found
 
 
@@ -146,18 +150,23 @@ def guessed_speed(architecture: Architecture, sizes: Sizes) -> float:
     return 6.0 * weights * sizes.train_rows / rate + steps * (SECONDS_PER_STEP + weights * SECONDS_PER_WEIGHT)
 
 
-def pack_seconds(pack: Pack, speeds: Mapping[str, Speed]) -> float:
+def work_of(pack: Pack) -> Work:
+    """What kind of work a pack is."""
+    return pack.dataset, pack.replicas[0].seeds_vary
+
+
+def pack_seconds(pack: Pack, speeds: Mapping[Work, Speed]) -> float:
     """Seconds of one pack."""
-    speed = speeds[pack.dataset]
+    speed = speeds[work_of(pack)]
     return _pretrainings(pack) * speed.per_model + len(pack.replicas) * speed.per_replica
 
 
-def longest_first(packs: Sequence[Pack], speeds: Mapping[str, Speed]) -> tuple[Pack, ...]:
+def longest_first(packs: Sequence[Pack], speeds: Mapping[Work, Speed]) -> tuple[Pack, ...]:
     """Packs in the order to train them in: none that takes long is left for the end, where it would hold up all."""
     return tuple(sorted(packs, key=lambda pack: -pack_seconds(pack, speeds)))
 
 
-def estimate(plan: Plan, speeds: Mapping[str, Speed]) -> Estimate:
+def estimate(plan: Plan, speeds: Mapping[Work, Speed]) -> Estimate:
     """Give each pack of ``plan`` to the first free worker and see when the last is done."""
     busy = [0.0] * max(1, min(plan.workers, len(plan.packs)))
     total = 0.0
@@ -165,9 +174,9 @@ def estimate(plan: Plan, speeds: Mapping[str, Speed]) -> Estimate:
         seconds = pack_seconds(pack, speeds)
         total += seconds
         heapq.heapreplace(busy, busy[0] + seconds)
-    names: dict[str, list[str]] = {}
-    for name in dict.fromkeys(pack.dataset for pack in plan.packs):
-        names.setdefault(speeds[name].basis, []).append(name)
+    names: dict[str, dict[str, None]] = {}
+    for pack in plan.packs:
+        names.setdefault(speeds[work_of(pack)].basis, {})[pack.dataset] = None
     return Estimate(
         seconds=max(busy) + START_SECONDS if plan.packs else 0.0,
         core_hours=total * plan.resources.cpus / 3600,

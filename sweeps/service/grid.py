@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
 from adaptbin.config import Hyperparameters, MaskingKind
 from adaptbin.errors import ConfigError, unknown
 from sweeps.service.choice import CHOOSING_STUDY
-from sweeps.service.points import Study
+from sweeps.service.points import Study, require_each_once
 
 if TYPE_CHECKING:
     from sweeps.service.options import Options
@@ -55,6 +55,11 @@ class GridStudy(Study):
     @abstractmethod
     def words_of(self, point: Hyperparameters) -> str:
         """The name of a point in sentences."""
+
+    def __post_init__(self) -> None:
+        require_each_once("p_m", self.mask_probs)
+        require_each_once("T_init", self.t_inits)
+        super().__post_init__()
 
     def probabilities_of(self, masking: MaskingKind) -> tuple[float, ...]:
         """p_m that a kind of masking is trained with."""

@@ -10,7 +10,7 @@ from adaptbin.data.registry import get_card
 from adaptbin.errors import DataNotFoundError
 from sweeps.service.budget import fit_seeds
 from sweeps.service.checkpoints import CheckpointPlace
-from sweeps.service.estimate import Speed, describe, estimate, longest_first, speeds
+from sweeps.service.estimate import Speed, Work, describe, estimate, longest_first, speeds, work_of
 from sweeps.service.failures import FailureLog
 from sweeps.service.memory import Sizes, needs
 from sweeps.service.nodes import Node
@@ -46,7 +46,7 @@ class Planner:
         self._store = store
         self._failures = failures
         self._checkpoints = checkpoints
-        self._speeds: dict[str, Speed] = {}
+        self._speeds: dict[Work, Speed] = {}
         self.told_of_budget = ""
         """What was dropped to keep to the budget; empty without one."""
 
@@ -92,7 +92,7 @@ class Planner:
         return longest_first(plan.packs, self._speeds)
 
     def _estimate(self, plan: Plan) -> Estimate:
-        if not {pack.dataset for pack in plan.packs} <= self._speeds.keys():
+        if not {work_of(pack) for pack in plan.packs} <= self._speeds.keys():
             device = self._options.device
             self._speeds = speeds(plan, self._sizes, self._samples, device=device, time_it=self._timed)
         return estimate(plan, self._speeds)

@@ -134,7 +134,7 @@ class Study(ABC):
 
     @cached_property
     def replicas(self) -> dict[str, tuple[Replica, ...]]:
-        """Per data set its replicas, each once: seed by seed, within a seed point by point."""
+        """Per data set its replicas, each once: kind of seeds by kind, seed by seed, within a seed point by point."""
         found = {}
         for card in self.cards:
             points = self.unique_points_of(card.key)

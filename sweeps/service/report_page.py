@@ -23,7 +23,8 @@ TITLES = {1: "Table 1: linear probes after pretraining", 3: "Table 3: ablations"
 
 _UNITS = (
     "Paper: arXiv 2606.19827. AUC, accuracy and QWK are in percent, RMSE in target units, as the paper prints them. "
-    "All are test scores, mean ± sd over n seeds on one split; the paper does not say what its seeds vary. Every "
+    "All are test scores, mean ± sd over n seeds, on one split unless a row says otherwise; the paper does not say "
+    "what its seeds vary. Every "
     f"number on this page is in [{TABLE}]({TABLE})."
 )
 _GAP = (
@@ -42,10 +43,12 @@ _DIFFERENCE = (
     "equivalent within the margin, `≡` identical). No test was planned between methods of one data set."
 )
 _VARIANCE = (
-    "Sd that each source adds to a score (the mean of a replica's probes), with its 95 % interval; share: of the "
-    "variance. Scores: mean ± sd over n seeds, which change this source and those below it. The splits of one table "
-    "share rows, so the split's part understates what other patients would change. Paper's sd: of the same line of its "
-    "Table 1; what its seeds vary is not told, so it may hold one of these parts, or more."
+    "Sd that each source adds to a score (the mean of a replica's probes), with its 95 % interval; what comes out "
+    "below 0 is printed as 0. Share: of the sum of these variances; it has no interval, and is rough with few seeds. "
+    "Scores: mean ± sd over n seeds, which change this source and those below it; those of the probe are of one "
+    "pretraining. The splits of one table share rows, so the split's part understates what other patients would "
+    "change. Paper's sd: of the same line of its Table 1, but for kappas, which fit another order of labels; what its "
+    "seeds vary is not told, so it may hold one of these parts, or more."
 )
 _ALTERNATIVES = (
     "Models with their defaults, fitted to the same train rows; n is 1 where the fit does not depend on a seed. Beside "
@@ -211,9 +214,9 @@ def _variance(variance: pd.DataFrame) -> list[str]:
         [
             row["dataset"],
             row["name"],
-            get_metric(row["metric"]).label,
+            _metric_words({**row, "role": "primary"}),
             _number(row["sd"], ".2f"),
-            f"{_number(row['sd_low'], '.2f')} to {_number(row['sd_high'], '.2f')}",
+            "–" if math.isnan(row["sd_low"]) else f"{row['sd_low']:.2f} to {row['sd_high']:.2f}",
             "–" if math.isnan(row["share"]) else f"{row['share']:.0f} %",
             _mean_sd(row["mean"], row["sd_of_scores"], 2) + _lost(row),
             row["n"],

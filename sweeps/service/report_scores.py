@@ -230,7 +230,8 @@ def variance_frame(sources: Sources) -> pd.DataFrame:
                     "n_diverged": int(point["n_diverged"]),
                     "mean": scale * point["mean"],
                     "sd_of_scores": scale * point["sd"],
-                    "paper_sd": math.nan if paper is None else paper.sd,
+                    # The paper's kappas fit the other order of labels, whose sd is another.
+                    "paper_sd": math.nan if paper is None or row["metric"] in OTHER_ORDER else paper.sd,
                 }
             )
     return pd.DataFrame(rows, columns=list(VARIANCE_COLUMNS))

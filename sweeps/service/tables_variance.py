@@ -5,12 +5,15 @@ A score is the mean of a replica's probes.  With n seeds, what its variance is m
 ===========  ==========================================================  ========================
 component    estimate                                                    degrees of freedom
 ===========  ==========================================================  ========================
-probe        variance of single probes of one pretraining, pooled over   probes - pretrainings
+probe        variance of single probes of one pretraining, mean over     Satterthwaite's
              all pretrainings, divided by the probes of a replica
 pretraining  variance of scores under "pretrain", minus that             n - 1, and the above
 split        variance of scores under "split", minus under "pretrain"    n - 1, n - 1
 total        variance of scores under "split"                            n - 1
 ===========  ==========================================================  ========================
+
+Seed 0 has the usual split and the pretraining of seed 0 under every kind: it is one and the same model, whose probes
+count once, and one score that all three kinds have.
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ from rich.table import Table
 
 from adaptbin.config import SeedsVary
 from adaptbin.metrics import get_metric
-from sweeps.service.components import Component, MeanSquare, difference, mean_square, whole
+from sweeps.service.components import Component, MeanSquare, average, difference, mean_square, whole
 from sweeps.service.stats import standard_deviation
 from sweeps.service.tables import as_frame, console_table, finished_scores, number_text, recorded, run_averages
 from sweeps.service.variance import KINDS, VarianceStudy
@@ -35,6 +38,9 @@ COMPONENTS: dict[str, SeedsVary] = {"split": "split", "pretraining": "pretrain",
 """Component, the largest source first -> the kind of seeds that lets it vary, and those below it, but nothing above."""
 
 TOTAL = "total"
+
+Probes = dict[tuple[int, int], dict[int, list[float]]]
+"""Seeds of the split and of the pretraining -> seed of the probes -> test scores of single probes."""
 
 
 @dataclass(frozen=True)
@@ -52,21 +58,23 @@ class VarianceTables:
 def variance_tables(records: Iterable[Mapping[str, Any]], study: VarianceStudy, metric: str) -> VarianceTables:
     """Tables of a study of one data set; ``records`` that it does not ask for are left out.
 
-    Components: `variance` with its 95 % interval (`low`, `high`) is unbiased, so it can be below 0; `sd`, `sd_low` and
-    `sd_high` are the roots, 0 where there is none; `share` is of the sum of the components that are above 0.  They are
-    of finished replicas; what cannot be estimated is nan.
+    Components: `variance` with its 95 % interval (`low`, `high`) can be below 0; `sd`, `sd_low` and `sd_high` are the
+    roots, 0 where there is none; `share` is of the sum of the components that are above 0.  They are of finished
+    replicas; what cannot be estimated is nan.
 
     Raises ConfigError on an unknown metric, DataError when a finished record lacks it.
     """
     (card,), metric = study.cards, get_metric(metric).name
     by_id = {record["id"]: record for record in records}
-    rows, probes = [], {}
-    for kind in KINDS:
-        for seed in study.seeds:
-            record = by_id.get(study.replica(card, study.default_of(card.key), seed, kind).id)
-            if record is not None:
-                rows.append({"dataset": card.key, "seeds_vary": kind, "seed": seed, **recorded(record, metric)})
-                probes[kind, seed] = np.array([probe["test"][metric] for probe in record["probes"]], dtype=float)
+    rows: list[dict[str, Any]] = []
+    probes: Probes = {}
+    for replica in study.replicas[card.key]:
+        record = by_id.get(replica.id)
+        if record is not None:
+            told = {"dataset": card.key, "seeds_vary": replica.seeds_vary, "seed": replica.seed}
+            rows.append({**told, **recorded(record, metric)})
+            of_pretraining = probes.setdefault((replica.seeds.split, replica.seeds.pretrain), {})
+            of_pretraining[replica.seeds.probe] = [float(probe["test"][metric]) for probe in record["probes"]]
     replicas = as_frame(rows, ["dataset", "seeds_vary", "seed", "id", "status", "metric"])
     points = pd.DataFrame([_point_row(replicas, study, kind, metric) for kind in KINDS])
     components = _components(replicas, probes, study)
@@ -94,12 +102,10 @@ def _point_row(replicas: pd.DataFrame, study: VarianceStudy, kind: SeedsVary, me
     }
 
 
-def _components(
-    replicas: pd.DataFrame, probes: Mapping[tuple[SeedsVary, int], Any], study: VarianceStudy
-) -> list[dict[str, Any]]:
-    scores = {kind: finished_scores(replicas[replicas["seeds_vary"] == kind]) for kind in KINDS}
-    squares = {kind: mean_square([scores[kind]]) for kind in KINDS}
-    probe = mean_square(_probes_of_a_pretraining(probes)).divided(study.budget.probes)
+def _components(replicas: pd.DataFrame, probes: Probes, study: VarianceStudy) -> list[dict[str, Any]]:
+    squares = {kind: mean_square(finished_scores(replicas[replicas["seeds_vary"] == kind])) for kind in KINDS}
+    single = [mean_square(np.array(sum(of_seeds.values(), []))) for of_seeds in probes.values()]
+    probe = average(single).divided(study.budget.probes)
     found: dict[str, tuple[Component, Sequence[MeanSquare]]] = {
         "split": (difference(squares["split"], squares["pretrain"]), (squares["split"], squares["pretrain"])),
         "pretraining": (difference(squares["pretrain"], probe), (squares["pretrain"], probe)),
@@ -113,15 +119,6 @@ def _components(
     return [*rows, _component_row(TOTAL, whole(squares["split"]), (squares["split"],), math.nan)]
 
 
-def _probes_of_a_pretraining(probes: Mapping[tuple[SeedsVary, int], Any]) -> list[Any]:
-    """Scores of single probes, one array per pretraining: under "probe" all seeds share one."""
-    shared = [scores for (kind, _), scores in probes.items() if kind == "probe"]
-    return [
-        np.concatenate(shared or [np.empty(0)]),
-        *(scores for (kind, _), scores in probes.items() if kind != "probe"),
-    ]
-
-
 def _component_row(name: str, part: Component, squares: Sequence[MeanSquare], share: float) -> dict[str, Any]:
     roots = {key: math.sqrt(max(value, 0.0)) for key, value in part._asdict().items()}
     return {
@@ -133,7 +130,7 @@ def _component_row(name: str, part: Component, squares: Sequence[MeanSquare], sh
         "sd_low": roots["low"],
         "sd_high": roots["high"],
         "share": share,
-        "degrees": "/".join(str(square.degrees) for square in squares),
+        "degrees": "/".join(f"{square.degrees:.4g}" for square in squares),
     }
 
 

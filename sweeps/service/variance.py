@@ -37,6 +37,10 @@ class VarianceStudy(Study):
     def __post_init__(self) -> None:
         if len(self.seeds) < self.fewest_seeds:
             raise ConfigError(f"a variance needs at least {self.fewest_seeds} seeds, got {len(self.seeds)}")
+        if self.seeds_vary != "pretrain":  # that of the choices it takes over; all are trained
+            raise ConfigError(
+                f"seeds of a variance study vary in every way, so none can be named, got {self.seeds_vary!r}"
+            )
         super().__post_init__()
 
     @property

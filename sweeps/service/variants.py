@@ -82,7 +82,7 @@ class AblationStudy(Study):
         # Settled here, for a part of the study must have the bounds of the whole.
         object.__setattr__(self, "t_maxs", self.bounds)
         if len(set(self.bounds)) < len(self.bounds):
-            raise ConfigError(f"each t_max must be given once, got {self._words}")
+            raise ConfigError(f"each t_max must be given once, got {self._bounds_in_words}")
         for dataset in self.datasets:
             self._check(dataset, self.default_of(dataset))
         super().__post_init__()
@@ -108,8 +108,8 @@ class AblationStudy(Study):
         """T_max of further variants, ascending; those of :data:`T_MAXS` above every T_init unless others were given."""
         if self.t_maxs is not None:
             return tuple(sorted(self.t_maxs))
-        t_init = max((self.default_of(dataset).t_init for dataset in self.datasets), default=0)
-        return tuple(t_max for t_max in T_MAXS if t_max > t_init)
+        fulls = [self.default_of(dataset) for dataset in self.datasets]
+        return tuple(t_max for t_max in T_MAXS if all(full.t_init < t_max != full.t_max for full in fulls))
 
     @cached_property
     def variants(self) -> dict[str, tuple[Variant, ...]]:
@@ -156,7 +156,7 @@ class AblationStudy(Study):
         """The study with one more T_max.  Raises ConfigError when it cannot take it."""
         _require_t_max(key, value)
         if value in self.bounds:
-            raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {self._words}")
+            raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {self._bounds_in_words}")
         t_max: Any = int(value) if float(value).is_integer() else value
         return replace(self, t_maxs=tuple(sorted((*self.bounds, t_max))))
 
@@ -164,15 +164,17 @@ class AblationStudy(Study):
         """The study without a T_max.  Raises ConfigError when it is not there."""
         _require_t_max(key, value)
         if value not in self.bounds:
-            raise ConfigError(f"a value to cancel must be one of {self._words or 'none'}, got {key}={value:g}")
+            raise ConfigError(
+                f"a value to cancel must be one of {self._bounds_in_words or 'none'}, got {key}={value:g}"
+            )
         return replace(self, t_maxs=tuple(known for known in self.bounds if known != value))
 
     def option_for(self, value: str) -> str:
         """See :class:`sweeps.service.points.Study`; the option names all values."""
-        return f"--t-max {self._words.replace(' ', '')}"
+        return f"--t-max {self._bounds_in_words.replace(' ', '')}"
 
     @property
-    def _words(self) -> str:
+    def _bounds_in_words(self) -> str:
         return ", ".join(map(str, self.bounds))
 
     def publish(

@@ -32,6 +32,7 @@ TRANSFORMER: dict[str, Any] = dict(
 # Small, with widths in multiples of 8, every kind of dropout, and ghost batches of at least ROWS.
 ENCODERS: dict[str, Build] = {
     "mlp": lambda columns: MLPEncoder(columns, MLPConfig(width=8, depth=2, dropout=0.25)),
+    "mlp without dropout": lambda columns: MLPEncoder(columns, MLPConfig(width=8, depth=1, dropout=0)),
     "resnet": lambda columns: ResNetEncoder(columns, ResNetConfig(d_block=8, dropout1=0.25, dropout2=0.1)),
     "tabnet": lambda columns: TabNetEncoder(columns, TabNetConfig(n_d=4, n_a=4, virtual_batch_size=8)),
     "ft-transformer": lambda columns: FTTransformerEncoder(columns, FTTransformerConfig(**TRANSFORMER)),

@@ -11,14 +11,20 @@ INFINITE = 1e9
 """Degrees of freedom in place of infinitely many."""
 
 
-def mean_square(groups: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Squares about each group's own mean, over the values minus the groups."""
-    squares, degrees = 0.0, 0
-    for group in groups:
-        mean = sum(group) / len(group)
-        squares += sum((value - mean) ** 2 for value in group)
-        degrees += len(group) - 1
-    return squares / degrees, degrees
+def mean_square(values: Sequence[float]) -> float:
+    """Squares about the mean, over one value less."""
+    mean = sum(values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def average(squares: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """Mean of (mean square, degrees), and Satterthwaite's degrees: 2 mean^2 / variance of the mean.
+
+    A mean square s of f degrees has the variance 2 s^2 / f.
+    """
+    mean = sum(value for value, _ in squares) / len(squares)
+    variance = sum(2 * value**2 / degrees for value, degrees in squares) / len(squares) ** 2
+    return mean, 2 * mean**2 / variance
 
 
 def difference_interval(s1: float, n1: int, s2: float, n2: int, confidence: float) -> tuple[float, float]:

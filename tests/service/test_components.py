@@ -10,27 +10,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats as scipy_stats
 
-from sweeps.service.components import MeanSquare, difference, mean_square, whole
+from sweeps.service.components import MeanSquare, average, difference, mean_square, whole
 from tests.reference import components as reference
 
 degrees = st.integers(1, 200)
 squares = st.floats(1e-6, 1e3)
 
 
-@given(st.lists(st.lists(st.integers(-99, 99).map(float), min_size=1, max_size=6), min_size=1, max_size=5))
+@given(st.lists(st.integers(-99, 99).map(float), max_size=9))
 @settings(deadline=None)
-def test_mean_square_is_the_twins(groups):
-    got = mean_square([np.array(group) for group in groups])
-    if sum(map(len, groups)) == len(groups):
-        assert got.degrees == 0 and math.isnan(got.value)
+def test_mean_square_is_the_twins(values):
+    got = mean_square(np.array(values))
+    assert got.degrees == max(len(values) - 1, 0)
+    if len(values) > 1:
+        assert got.value == pytest.approx(reference.mean_square(values), abs=1e-9)
     else:
-        value, count = reference.mean_square(groups)
-        assert got.degrees == count and got.value == pytest.approx(value, abs=1e-9)
+        assert math.isnan(got.value)
 
 
-def test_mean_square_of_equal_values_is_exactly_0_and_empty_groups_count_for_nothing():
-    assert mean_square([np.full(7, 0.1), np.full(3, 1 / 3), np.empty(0)]) == (0.0, 8)
-    assert mean_square([np.empty(0)]).degrees == 0
+def test_mean_square_of_equal_values_is_exactly_0():
+    assert mean_square(np.full(7, 0.1)) == (0.0, 6)
+
+
+@given(st.lists(st.tuples(squares, degrees), min_size=1, max_size=6))
+@settings(deadline=None)
+def test_average_is_the_twins(known):
+    got = average([MeanSquare(math.nan, 0), *(MeanSquare(*square) for square in known)])
+    assert got == pytest.approx(reference.average(known))
+    assert min(count for _, count in known) <= got.degrees * (1 + 1e-9)
+    assert got.degrees <= sum(count for _, count in known) * (1 + 1e-9)
+
+
+def test_averages_of_what_does_not_vary_and_of_nothing():
+    assert average([MeanSquare(0.0, 4), MeanSquare(0.0, 9)]) == (0.0, 13)
+    assert average([]).degrees == 0 and math.isnan(average([]).value)
 
 
 def test_of_a_mean_of_several():

@@ -27,6 +27,7 @@ from sweeps.service.memory import GIB, MIB, Need, Sizes
 from sweeps.service.nodes import Node
 from sweeps.service.plan import Pack, Plan, Resources, make_plan
 from sweeps.service.timing import Timing
+from sweeps.service.variance import VarianceStudy
 from tests.paths import using
 from tests.service.fakes import fake_record
 from tests.service.test_plan import study_of
@@ -50,7 +51,7 @@ def records(name: str, seconds: float, **changes: Any) -> list[dict[str, Any]]:
 def test_time_from_finished_replicas() -> None:
     plan = plan_of("eol", workers=1)
     found = speeds(plan, SIZES, records("eol", 0.5))
-    assert found == {"eol": Speed(0.0, pytest.approx(0.5), MEASURED)}
+    assert found == {("eol", "pretrain"): Speed(0.0, pytest.approx(0.5), MEASURED)}
     guess = estimate(plan, found)
     assert guess.seconds == pytest.approx(18 * 0.5 + START_SECONDS)
     assert guess.core_hours == pytest.approx(9 / 3600)
@@ -89,15 +90,15 @@ def test_timed_steps_replace_a_guess_that_is_worth_it() -> None:
         return Timing(2.0, 0.5) if pack.dataset == "eol" else None
 
     short = plan_of("eol", workers=1)
-    assert speeds(short, SIZES, [], time_it=time_it)["eol"].basis == GUESSED
+    assert speeds(short, SIZES, [], time_it=time_it)["eol", "pretrain"].basis == GUESSED
     assert timed == []
     # As large as the sizes say, it takes long.
     long = {name: Sizes(5_000_000, 16) for name in SIZES}
     plan = plan_of("eol", "hfc", workers=2)
     found = speeds(plan, long, [], time_it=time_it)
     assert [pack.dataset for pack in timed] == ["eol", "hfc"]
-    assert found["eol"] == Speed(2.0 * SIDE_BY_SIDE, 0.5 * SIDE_BY_SIDE, "timed steps of")
-    assert found["hfc"].basis == GUESSED
+    assert found["eol", "pretrain"] == Speed(2.0 * SIDE_BY_SIDE, 0.5 * SIDE_BY_SIDE, "timed steps of")
+    assert found["hfc", "pretrain"].basis == GUESSED
     speeds(plan_of("eol", workers=1), long, records("eol", 100.0), time_it=time_it)
     assert len(timed) == 2
 
@@ -115,14 +116,14 @@ def test_timed_steps_replace_a_guess_that_is_worth_it() -> None:
     ],
 )
 def test_packs_side_by_side(resources: Resources, workers: int, factor: float) -> None:
-    alone = speeds(plan_of("eol", seeds=8, workers=1), SIZES, [])["eol"]
-    found = speeds(plan_of("eol", seeds=8, workers=workers, resources=resources), SIZES, [])["eol"]
+    alone = speeds(plan_of("eol", seeds=8, workers=1), SIZES, [])["eol", "pretrain"]
+    found = speeds(plan_of("eol", seeds=8, workers=workers, resources=resources), SIZES, [])["eol", "pretrain"]
     assert found.per_model == pytest.approx(alone.per_model * factor)
 
 
 def test_what_takes_longest_is_trained_first() -> None:
     plan = plan_of("eol", "hfc", workers=2)
-    known = {"eol": Speed(0.0, 1.0, MEASURED), "hfc": Speed(0.0, 4.0, MEASURED)}
+    known = {("eol", "pretrain"): Speed(0.0, 1.0, MEASURED), ("hfc", "pretrain"): Speed(0.0, 4.0, MEASURED)}
     packs = longest_first(plan.packs, known)
     assert [pack.dataset for pack in packs] == sorted((pack.dataset for pack in plan.packs), reverse=True)
     assert longest_first(plan_of("eol").packs, known) == plan_of("eol").packs  # alike ones stay in order
@@ -137,8 +138,22 @@ def test_guesses_grow_with_the_model_and_the_table() -> None:
 
 
 def test_shared_pretrainings_are_counted_once() -> None:
-    probe = estimate(plan_of("eol", seeds=4, vary="probe", workers=1), {"eol": Speed(10.0, 1.0, "x")})
+    probe = estimate(plan_of("eol", seeds=4, vary="probe", workers=1), {("eol", "probe"): Speed(10.0, 1.0, "x")})
     assert probe.seconds == pytest.approx(9 * 10 + 36 * 1 + START_SECONDS)
+
+
+def test_kinds_of_seeds_have_speeds_of_their_own() -> None:
+    """Replicas that share a pretraining cost a tenth of those that have one each."""
+    study = VarianceStudy(cards=(get_card("eol"),))
+    known = [fake_record(replica) for replica in study.all_replicas]
+    for record in known:
+        record["runtime"]["seconds"] = 2.0 if record["identity"]["seeds_vary"] == "probe" else 20.0
+    plan = make_plan(replace(study, seeds=tuple(range(10, 20))), (), workers=1)
+    found = speeds(plan, SIZES, known)
+    assert {kind: speed.per_replica for (_, kind), speed in found.items()} == {"probe": 2, "pretrain": 20, "split": 20}
+    guess = estimate(plan, found)
+    assert guess.seconds == pytest.approx(10 * (2 + 20 + 20) + START_SECONDS)
+    assert guess.basis == "finished replicas of eol"
 
 
 def test_the_plan_in_words() -> None:
@@ -150,7 +165,7 @@ def test_the_plan_in_words() -> None:
         study, done, workers=2, begun=begun, failed=[study.all_replicas[-1].id], nodes=[Node(2, memory=8 * GIB)],
         needs=need,
     )  # fmt: skip
-    guess = estimate(plan, {"eol": Speed(0.0, 120.0, MEASURED)})
+    guess = estimate(plan, {("eol", "pretrain"): Speed(0.0, 120.0, MEASURED)})
     assert describe(plan, guess, NOW).splitlines()[:4] == [
         "sensitivity of eol: 9 points x 3 seeds = 27 replicas, 9 done, 1 failed before and left out, 17 to do",
         "packs: 3, of 4 to 9 replicas; 1 core each, 2 at once; 1 go on from checkpoints",
@@ -163,7 +178,7 @@ def test_the_plan_in_words() -> None:
 
 def test_a_plan_that_memory_cuts_and_that_ends_tomorrow() -> None:
     plan = plan_of("eol", pack_size=18, nodes=[Node(1, memory=2 * GIB)], needs={"eol": Need(100 * MIB, 60 * MIB)})
-    guess = estimate(plan, {"eol": Speed(0.0, 7200.0, MEASURED)})
+    guess = estimate(plan, {("eol", "pretrain"): Speed(0.0, 7200.0, MEASURED)})
     lines = describe(plan, guess, NOW).splitlines()
     assert lines[2:4] == [
         "memory: up to 640 MiB per pack of 819 MiB that each is given",
@@ -171,4 +186,6 @@ def test_a_plan_that_memory_cuts_and_that_ends_tomorrow() -> None:
     ]
     assert "done about 01:55 on Tue 03 Mar; about 36 core-hours" in lines[4]
     on_gpu = plan_of("eol", resources=Resources(1, 0.5))
-    assert "about 18 GPU-hours" in describe(on_gpu, estimate(on_gpu, {"eol": Speed(0.0, 7200.0, "x")}), NOW)
+    assert "about 18 GPU-hours" in describe(
+        on_gpu, estimate(on_gpu, {("eol", "pretrain"): Speed(0.0, 7200.0, "x")}), NOW
+    )

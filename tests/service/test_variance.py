@@ -27,20 +27,20 @@ from tests.service.synthetic import METRIC_OF, FakeCard, make_variance_records, 
 from tests.service.test_choice import choice_of
 
 
-def nested(split=0.02, pretraining=0.008, probe=0.004, probes=5, base=0.9):
-    """Probe scores of a replica: effects of its split, of its pretraining on it, and of each probe."""
+def nested(split=0.02, pretraining=0.008, probe=0.004, probes=5, base=0.9, study=0):
+    """Probe scores of a replica: effects of its split, of its pretraining on it, and of each probe; drawn anew for
+    another ``study``."""
+
+    def normal(*names):
+        return float(np.random.default_rng([study, *names]).standard_normal())
 
     def score(replica):
         drawn = replica.seeds
-        effect = split * normal(1, drawn.split) + pretraining * normal(2, drawn.split, drawn.pretrain)
-        kind = KINDS.index(replica.seeds_vary)
-        return [base + effect + probe * normal(3, kind, replica.seed, number) for number in range(probes)]
+        of_model = (drawn.split, drawn.pretrain)
+        effect = split * normal(1, drawn.split) + pretraining * normal(2, *of_model)
+        return [base + effect + probe * normal(3, *of_model, drawn.probe, number) for number in range(probes)]
 
     return score
-
-
-def normal(*names):
-    return float(np.random.default_rng(names).standard_normal())
 
 
 def tabulate(dataset="eol", n=10, scorer=None, lost=(), drop=0, **options):
@@ -79,6 +79,8 @@ class TestStudy:
     def test_what_cannot_be(self):
         with pytest.raises(ConfigError, match="a variance needs at least 2 seeds, got 1"):
             VarianceStudy(cards=(get_card("eol"),), seeds=(3,))
+        with pytest.raises(ConfigError, match="vary in every way, so none can be named, got 'probe'"):
+            VarianceStudy(cards=(get_card("eol"),), seeds_vary="probe")
         with pytest.raises(ConfigError, match="at least one data set, each named once"):
             VarianceStudy(cards=())
         study = VarianceStudy(cards=(get_card("eol"),))
@@ -91,16 +93,17 @@ class TestStudy:
 
 class TestTables:
     def test_components_are_those_of_the_records(self):
-        """From the definitions, on the scores as they are."""
+        """From the definitions, on the scores as they are; seed 0 is one model with one set of probes."""
         tables, study = tabulate(n=6)
-        scorer = nested()
-        probes = {(r.seeds_vary, r.seed): scorer(r) for r in study.all_replicas}
-        scores = {kind: [np.mean(probes[kind, seed]) for seed in range(6)] for kind in KINDS}
-        shared = [score for seed in range(6) for score in probes["probe", seed]]
-        others = [probes[kind, seed] for kind in ("pretrain", "split") for seed in range(6)]
-        value, degrees = reference.mean_square([shared, *others])
-        assert degrees == 29 + 12 * 4
+        scorer, models = nested(), {}
+        for replica in study.all_replicas:
+            drawn = replica.seeds
+            models.setdefault((drawn.split, drawn.pretrain), {})[drawn.probe] = scorer(replica)
+        assert sorted(map(len, models.values())) == [1] * 10 + [6]
+        single = [[score for probes in seeds.values() for score in probes] for seeds in models.values()]
+        value, degrees = reference.average([(reference.mean_square(scores), len(scores) - 1) for scores in single])
         probe = MeanSquare(value / 5, degrees)
+        scores = {kind: [np.mean(scorer(r)) for r in study.all_replicas if r.seeds_vary == kind] for kind in KINDS}
         between = {kind: MeanSquare(float(np.var(scores[kind], ddof=1)), 5) for kind in KINDS}
         expected = {
             "split": difference(between["split"], between["pretrain"]),
@@ -114,20 +117,23 @@ class TestTables:
             assert [row["variance"], row["low"], row["high"]] == pytest.approx(list(component), rel=1e-9)
             roots = [max(value, 0.0) ** 0.5 for value in component]
             assert [row["sd"], row["sd_low"], row["sd_high"]] == pytest.approx(roots, rel=1e-9)
-        assert list(tables.components["degrees"]) == ["5/5", "5/77", "77", "5"]
+        assert list(tables.components["degrees"]) == ["5/5", f"5/{degrees:.4g}", f"{degrees:.4g}", "5"]
         above = [max(expected[name].value, 0.0) for name in COMPONENTS]
         assert list(tables.components["share"])[:3] == pytest.approx([value / sum(above) for value in above])
 
-    def test_they_are_unbiased(self):
-        """200 studies of 4 seeds; sd of each component's mean is known roughly from the draws themselves."""
+    def test_estimates_are_unbiased_and_intervals_hold_what_they_say(self):
+        """200 studies of 4 seeds: means within 4 standard errors, coverage of 95 % within 5 points (3 errors)."""
+        truth = {"split": 4e-4, "pretraining": 6.4e-5, "probe": 1.6e-5 / 5}
         found = {name: [] for name in COMPONENTS}
-        for study_number in range(200):
-            tables, _ = tabulate(n=4, scorer=shifted(nested(), study_number))
+        for number in range(200):
+            tables, _ = tabulate(n=4, scorer=nested(study=number))
             for name in COMPONENTS:
-                found[name].append(part(tables, name)["variance"])
-        for name, variance in {"split": 4e-4, "pretraining": 6.4e-5, "probe": 1.6e-5 / 5}.items():
-            error = np.std(found[name], ddof=1) / math.sqrt(200)
-            assert np.mean(found[name]) == pytest.approx(variance, abs=4 * error), name
+                found[name].append(part(tables, name))
+        for name, variance in truth.items():
+            values = [row["variance"] for row in found[name]]
+            assert np.mean(values) == pytest.approx(variance, abs=4 * np.std(values, ddof=1) / math.sqrt(200)), name
+            covered = np.mean([row["low"] <= variance <= row["high"] for row in found[name]])
+            assert covered == pytest.approx(0.95, abs=0.05), name
 
     def test_scores_of_each_kind(self):
         tables, study = tabulate(n=4, lost={("split", 2)}, drop=1)
@@ -150,7 +156,7 @@ class TestTables:
     def test_one_probe_each(self):
         """The kind "probe" alone tells of probes."""
         tables, _ = tabulate(scorer=nested(probes=1), budget=Budget(probes=1))
-        assert part(tables, "probe")["degrees"] == "9"
+        assert part(tables, "probe")["degrees"] == "9"  # of the one pretraining that has several
         assert part(tables, "probe")["variance"] == pytest.approx(
             tables.points.set_index("seeds_vary")["sd"]["probe"] ** 2
         )
@@ -177,20 +183,6 @@ class TestTables:
         row = part(tables, "split")
         assert f"{row['sd']:.4f}" in line and f"{100 * row['share']:.0f} %" in line and "9 (†1)" in line
         assert "where the variance of test QWK is" in shown and " total" in shown
-
-
-def shifted(scorer, study_number):
-    """Other draws of the same model."""
-
-    def score(replica):
-        def draw(*names):
-            return float(np.random.default_rng([study_number, *names]).standard_normal())
-
-        drawn, kind = replica.seeds, KINDS.index(replica.seeds_vary)
-        effect = 0.02 * draw(1, drawn.split) + 0.008 * draw(2, drawn.split, drawn.pretrain)
-        return [0.9 + effect + 0.004 * draw(3, kind, replica.seed, number) for number in range(5)]
-
-    return score
 
 
 CASES = {
@@ -268,9 +260,18 @@ def test_a_figure_needs_a_replica():
         variance_figure(variance_tables([], study, "qwk"), study)
 
 
-def test_caption_places_the_usual_split_among_splits():
+def test_caption_places_the_usual_split_among_the_others():
+    """Not among those that it is one of: it would never be far from them."""
     tables, study = tabulate(scorer=lambda r: [0.8 if r.seeds.split == SPLIT_SEED else 0.9 + 0.001 * r.seed] * 5)
-    points = tables.points.set_index("seeds_vary")
-    away = (0.8 - points.loc["split", "mean"]) / points.loc["split", "sd"]
-    assert f"mean 0.8000, against {points.loc['split', 'mean']:.4f}" in caption_text(tables, study)
-    assert f"over 10 splits, {away:+.1f} sd" in caption_text(tables, study)
+    others = [0.9 + 0.001 * seed for seed in range(1, 10)]
+    told = f"use: mean 0.8000, against {np.mean(others):.4f} (sd {np.std(others, ddof=1):.4f}) over 9 other splits."
+    assert told in caption_text(tables, study)
+    without_0 = variance_study_of_seeds((3, 4))
+    assert "over 2 other splits." in without_0
+    tables, study = tabulate(choices={"eol": choice_of("eol")})
+    assert "use, on whose validation rows the default point was chosen: mean 0." in caption_text(tables, study)
+
+
+def variance_study_of_seeds(numbers):
+    study = VarianceStudy(cards=(FakeCard("eol"),), seeds=numbers)
+    return caption_text(variance_tables(make_variance_records(study, nested()), study, "qwk"), study)

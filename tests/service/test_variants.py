@@ -68,6 +68,7 @@ def test_usual_bounds_are_those_above_the_bins_that_all_data_sets_start_with() -
     assert study.bounds == study.only("hfc").bounds == study.only("eol").bounds == (50,)
     assert [v.name for v in study.variants["eol"] if v.name.startswith("T_max")] == ["T_max 50"]
     assert AblationStudy(cards=cards, default=Hyperparameters(t_init=60), seeds=(0,)).bounds == ()
+    assert AblationStudy(cards=cards, default=Hyperparameters(t_max=50), seeds=(0,)).bounds == (10,)
 
 
 def test_replicas_carry_everything_that_was_asked_for() -> None:
