@@ -24,6 +24,7 @@ from tests.scripts import (
     runs_in_mlflow,
 )
 from tests.scripts import run as run_script
+from tests.service.fakes import fake_train
 
 KINDS = ["probe", "pretrain", "split"]
 
@@ -75,6 +76,9 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert [len(of_kind) for of_kind in kinds.values()] == [3, 3, 9]
     studies = {r.info.run_id: r for r in kinds["study"]}
     assert {r.info.run_name for r in studies.values()} == {f"variance ({kind}) breast_cancer" for kind in KINDS}
+    notes = {r.info.run_name: r.data.tags["mlflow.note.content"] for r in kinds["study"]}
+    for kind in KINDS:
+        assert f"(seeds_vary probe, pretrain, split): {kind}. The" in notes[f"variance ({kind}) breast_cancer"]
     assert {r.info.status for of_kind in kinds.values() for r in of_kind} == {"FINISHED"}
     for point in kinds["point"]:
         study = studies[point.data.tags["mlflow.parentRunId"]]
@@ -101,6 +105,20 @@ class TestTheSameService:
         trained = [sum(len(pack.replicas) for pack in job.packs) for job in runner.jobs]
         assert trained == [10, 4, 3]
         assert f"nothing to train: all 6 replicas have results in {tmp_path}" in capsys.readouterr().out
+
+    def test_what_failed_is_named_by_kind_of_seeds(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        def train(replicas: Any, *arguments: Any, **settings: Any) -> Any:
+            if replicas[0].seeds_vary != "probe" and replicas[0].seed == 1:
+                raise RuntimeError("worn out")
+            return fake_train(replicas, *arguments, **settings)
+
+        assert run(f"{SHORT} --seeds 3", tmp_path, InProcessRunner(train)) == 1
+        shown = capsys.readouterr().err
+        for kind in ("pretrain", "split"):
+            assert f"  breast_cancer: 1 replicas (1 point, seeds 1 that vary the {kind}): failed: RuntimeError" in shown
+        points = pd.read_csv(folder_of(tmp_path) / "points.csv").set_index("seeds_vary")
+        assert list(points["n_missing"]) == [0, 1, 1]
+        assert "2 have no result." in (folder_of(tmp_path) / "caption.txt").read_text()
 
     def test_a_budget_leaves_seeds_out_but_two(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

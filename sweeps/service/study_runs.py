@@ -35,7 +35,7 @@ class StudyRuns:
                     study.default_of(dataset).to_dict(),
                     points=[point.to_dict() for point in study.unique_points_of(dataset)],
                     unfinished=[point.to_dict() for point in unfinished],
-                    note=_note(study.only(dataset)),
+                    note=_note(study.only(dataset), seeds_vary),
                     tags={
                         "seeds": ",".join(map(str, study.seeds)),
                         study.extent_name: ",".join(study.extent),
@@ -93,10 +93,13 @@ def _read(path: Path) -> dict[str, Any]:
     return json.loads(path.read_text(encoding="utf-8"))  # type: ignore[no-any-return]
 
 
-def _note(study: Study) -> str:
+def _note(study: Study, seeds_vary: SeedsVary) -> str:
     values = "; ".join(f"{name} {', '.join(map(_short, values))}" for name, values in study.extent.items())
+    points = f"Points: {values}; everything else at the default."
+    if len(study.all_seeds_vary) > 1:
+        points = f"One of {len(study.all_seeds_vary)} kinds of seeds ({values}): {seeds_vary}. The default point alone."
     notes = "".join(f"\n\n{note}." for note in protocol_notes(study))
-    return f"Points: {values}; everything else at the default. Seeds {', '.join(map(str, study.seeds))}.{notes}"
+    return f"{points} Seeds {', '.join(map(str, study.seeds))}.{notes}"
 
 
 def _short(value: Any) -> str:

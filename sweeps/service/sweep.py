@@ -306,15 +306,17 @@ class Sweep:
 def what_is_missing(missing: Sequence[Replica], asked: int, failures: Mapping[str, Failure]) -> str:
     """Which of the replicas asked for have no result, and why."""
     lines = [f"{len(missing)} of {asked} replicas have no result:"]
-    groups: dict[tuple[str, str], list[Replica]] = {}
+    kinds = {replica.seeds_vary for replica in missing}
+    groups: dict[tuple[str, str, str], list[Replica]] = {}
     for replica in missing:
-        failure = failures.get(replica.id)
-        groups.setdefault((replica.dataset, failure.reason if failure else ""), []).append(replica)
-    for (dataset, reason), replicas in groups.items():
+        failure, kind = failures.get(replica.id), f" that vary the {replica.seeds_vary}" if len(kinds) > 1 else ""
+        groups.setdefault((replica.dataset, failure.reason if failure else "", kind), []).append(replica)
+    for (dataset, reason, kind), replicas in groups.items():
         seeds = ", ".join(map(str, sorted({replica.seed for replica in replicas})))
-        points = len({replica.hyperparameters for replica in replicas})
+        count = len({replica.hyperparameters for replica in replicas})
+        points = f"{count} point{'' if count == 1 else 's'}"
         why = f"failed: {reason}" if reason else "not trained; the same command goes on with them"
-        lines.append(f"  {dataset}: {len(replicas)} replicas ({points} points, seeds {seeds}): {why}")
+        lines.append(f"  {dataset}: {len(replicas)} replicas ({points}, seeds {seeds}{kind}): {why}")
     if failures:
         lines.append("what failed is trained again with --retry-failed")
     return "\n".join(lines)
