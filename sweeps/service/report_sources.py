@@ -1,7 +1,7 @@
 """The tables that a report rests on: where they lie, what their manifests say, and which of them may stand on one page.
 
-A table belongs to one study of one data set.  It lies in ``<folder>/<study>/<data set>/`` or ``<folder>/<data set>/``,
-beside a manifest that names both.  What was never run has no folder; that is no error.
+A table belongs to one study of one data set.  It lies in ``<folder>/<study>/<data set>/``, beside a manifest that names
+both.  What was never run has no folder; that is no error.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ def find_sources(folders: Sequence[Path], datasets: Sequence[str], protocol: Pro
 
 
 def _sources_in(folder: Path) -> Iterable[Source]:
-    for path in sorted([*folder.glob("*/*/manifest.json"), *folder.glob("*/manifest.json")], key=_newer_layout_first):
+    for path in sorted(folder.glob("*/*/manifest.json")):
         try:
             manifest = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
@@ -191,7 +191,3 @@ def _sources_in(folder: Path) -> Iterable[Source]:
         study = manifest["study"]
         if (path.parent / next(iter(TABLES[study]))).is_file():
             yield Source(study, tuple(manifest["tables"]), path.parent, manifest)
-
-
-def _newer_layout_first(path: Path) -> tuple[int, str]:
-    return -len(path.parts), str(path)

@@ -35,10 +35,9 @@ def test_every_study_is_found_in_its_folder_and_the_others_are_not_run(tmp_path:
     assert sources.not_run("sensitivity") == ["eol", "hfc"] and sources.not_run("benchmark") == ["eol"]
 
 
-def test_older_results_lie_one_folder_higher_and_have_one_default(tmp_path: Path) -> None:
+def test_older_results_have_one_default(tmp_path: Path) -> None:
     place = write_study(tmp_path, "sensitivity", "eol", sensitivity_tables("eol", TAU))
     change_manifest(place, method_version=None, defaults=None, default={"masking": "random", "mask_prob": 0.2})
-    place.rename(tmp_path / "eol")
     (source,) = find_sources([tmp_path], ["eol"], PAPER).of("sensitivity")
     assert source.default.masking == "random"
 
