@@ -61,7 +61,7 @@ def normalise_batch(
         rows = piece.shape[2]
         if rows == 1:
             # DIFF[released->ours] torch refuses one row, and pytorch_tabnet leaves the last partial batch out.  Ours
-            # keeps it, as everywhere.  No switch.
+            # keeps it, as everywhere; there is no switch.
             found_mean, found_variance = before
         else:
             found_variance, found_mean = torch.var_mean(piece, dim=2, correction=0, keepdim=True)

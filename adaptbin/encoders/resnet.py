@@ -64,7 +64,7 @@ class ResNetEncoder(NormalisedEncoder):
     """
 
     # DIFF[released->ours] the authors' package leaves categorical columns to its user, and one-hot encodes them in its
-    # examples; ours reads their codes as they are, as the MLP does.  No switch.
+    # examples; ours reads their codes as they are, as the MLP does; there is no switch.
 
     def __init__(self, columns: Columns, config: ResNetConfig) -> None:
         super().__init__()

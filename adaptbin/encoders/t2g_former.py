@@ -22,7 +22,7 @@ What ours does otherwise than both:
   Switch: `ffn_d_hidden_multiplier`.
 - DIFF[released->ours] The code trains embeddings of columns with a learning rate of their own (.01 by default; Table 9:
   .005 to .05), and tokens, normalisations and biases without weight decay.  Ours trains the parameters of all encoders
-  alike.  No switch.
+  alike; there is no switch.
 
 The threshold's gradient comes with the factor 10^4: it outweighs all others by orders of magnitude wherever a norm over
 all parameters is taken.

@@ -76,7 +76,7 @@ class TabNetEncoder(NormalisedEncoder):
     """
 
     # DIFF[released->ours] pytorch_tabnet embeds each categorical column, by default in one dimension; ours reads its
-    # codes as they are, as the MLP does.  No switch.
+    # codes as they are, as the MLP does; there is no switch.
 
     def __init__(self, columns: Columns, config: TabNetConfig) -> None:
         super().__init__()

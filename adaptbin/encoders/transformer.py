@@ -78,8 +78,8 @@ class Mixing(ABC):
         """
 
 
-# DIFF[released->ours] with one head, both published models leave out the product after the heads; ours has it always.
-# No switch.
+# DIFF[released->ours] with one head, both published models leave out the product after the heads; ours has it always;
+# there is no switch.
 
 
 class TokenTransformer(AutogradEncoder):
