@@ -36,8 +36,8 @@ def caption_text(tables: VarianceTables, study: VarianceStudy) -> str:
         f"{probes}; pretraining is the variance of scores of one split minus that; split is the variance of scores "
         "over splits minus that of one split. They take pretraining to vary as much on other splits as on that one. A "
         "difference can come out below 0, which is drawn as 0. Intervals (chi square; for differences the modified "
-        "large-sample interval) take scores as normal. Shares have no interval: with few seeds they are rough. Seed 0 "
-        "is the same model under all three kinds.",
+        "large-sample interval) take scores as normal. Shares have no interval: with few seeds they are rough."
+        f"{' Seed 0 is the same model under all three kinds.' if 0 in study.seeds else ''}",
         f"{_found(tables)} The pretraining part is that of the one split which other studies use"
         f"{_place_of_that_split(tables, study)}",
         "Splits share rows, so the split's part understates what other patients would change.",

@@ -267,7 +267,8 @@ def test_caption_places_the_usual_split_among_the_others():
     told = f"use: mean 0.8000, against {np.mean(others):.4f} (sd {np.std(others, ddof=1):.4f}) over 9 other splits."
     assert told in caption_text(tables, study)
     without_0 = variance_study_of_seeds((3, 4))
-    assert "over 2 other splits." in without_0
+    assert "over 2 other splits." in without_0 and "Seed 0 is the same model" not in without_0
+    assert "Seed 0 is the same model" in caption_text(tables, study)
     tables, study = tabulate(choices={"eol": choice_of("eol")})
     assert "use, on whose validation rows the default point was chosen: mean 0." in caption_text(tables, study)
 
