@@ -29,9 +29,12 @@ MAX_SEED = 2**31
 MaskingKind = Literal["none", "constant", "random"]
 SeedsVary = Literal["pretrain", "probe", "split"]
 PretextName = Literal[
-    "adaptive_binning", "adaptive_bin_recon", "value_recon", "mask_xent", "mask_xent_value_recon", "bin_recon"
+    "adaptive_binning", "adaptive_bin_recon", "value_recon", "mask_xent", "mask_xent_value_recon", "bin_recon", "none"
 ]
-"""The paper's pretext, the same without HORD (its Table 3), and those of its Table 1: VR, MX, MR and BR."""
+"""The paper's pretext, the same without HORD (its Table 3), those of its Table 1 (VR, MX, MR and BR), and none."""
+
+EncoderName = Literal["mlp", "resnet", "tabnet", "ft_transformer", "t2g_former"]
+"""What embeds rows: the paper's perceptron, and the others of its Table 4."""
 
 RECONSTRUCTED: dict[str, tuple[str, ...]] = {
     "adaptive_binning": ("bins",),
@@ -40,6 +43,7 @@ RECONSTRUCTED: dict[str, tuple[str, ...]] = {
     "mask_xent": ("mask",),
     "mask_xent_value_recon": ("mask", "value"),
     "bin_recon": ("index",),
+    "none": (),
 }
 """What the decoders of a pretext predict, one decoder each."""
 
@@ -113,7 +117,13 @@ class _Config:
 
 @dataclass(frozen=True, kw_only=True)
 class Architecture(_Config):
-    """What fixes tensor shapes; one value per pack.  Values per data set: paper, Sec. 3 (implementation details)."""
+    """What fixes tensor shapes; one value per pack.  Values per data set: paper, Sec. 3 (implementation details).
+
+    Width, depth and dropout are those of the perceptron and of every decoder; other encoders have settings of their
+    own (:mod:`adaptbin.encoders.registry`), which decide their H.
+    """
+
+    _LATER = frozenset({"encoder", "encoder_settings"})
 
     width: int
     """H, units of every hidden layer and of the embedding."""
@@ -123,13 +133,34 @@ class Architecture(_Config):
     """B, rows per step; the last partial batch is kept."""
     dropout: float = 0.1
     """Probability of dropping a hidden unit, encoder and decoder alike."""
+    encoder: EncoderName = "mlp"
+    """What embeds."""
+    encoder_settings: tuple[tuple[str, float], ...] = ()
+    """Settings of an encoder other than the perceptron that are not its usual ones, by name; may be given as a mapping.
+    :func:`adaptbin.encoders.registry.make_encoder` refuses those that the encoder has not."""
 
     def __post_init__(self) -> None:
         self._normalise()
+        self._check_choices()
         for name in ("width", "depth", "batch_size"):
             value = getattr(self, name)
             _check_number(name, value, "a whole number >= 1", _whole(value, 1))
         _check_number("dropout", self.dropout, "in [0, 1)", _finite(self.dropout) and 0 <= self.dropout < 1)
+        settings = dict(self.encoder_settings)
+        for name, value in settings.items():
+            _check_number(name, value, "a finite number", _finite(value))
+        if settings and self.encoder == "mlp":
+            raise ConfigError(f"the mlp has width, depth and dropout and no other settings, got {', '.join(settings)}")
+        # 2 and 2.0 are one setting here, too.
+        plain = ((name, int(value) if value == int(value) else value) for name, value in settings.items())
+        object.__setattr__(self, "encoder_settings", tuple(sorted(plain)))
+
+    def to_dict(self) -> dict[str, Any]:
+        """See :class:`_Config`; the encoder's settings as a dictionary of their own."""
+        values = super().to_dict()
+        if "encoder_settings" in values:
+            values["encoder_settings"] = dict(self.encoder_settings)
+        return values
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -207,7 +238,7 @@ class Hyperparameters(_Config):
 class Protocol(_Config):
     """Named choices where paper, released code and we differ; a default is the paper's, or ours where it is silent."""
 
-    _LATER = frozenset({"br_bins", "br_categorical"})
+    _LATER = frozenset({"br_bins", "br_categorical", "finetune_schedule"})
 
     label_order: Literal["clinical", "alphabetical"] = "clinical"
     """Order of ordinal labels in the quadratic weighted kappa."""
@@ -221,6 +252,8 @@ class Protocol(_Config):
     """Learning rate over all pretraining steps."""
     probe_schedule: Literal["constant", "cosine"] = "constant"
     """Learning rate over all probe steps."""
+    finetune_schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate over all fine-tuning steps."""
     decoder_depth: Literal["one", "encoder"] = "one"
     """Hidden blocks of the decoder: one, or as many as the encoder has."""
     plateau_scale: Literal["none", "weights"] = "none"
@@ -250,7 +283,7 @@ class Budget(_Config):
     """How long a replica trains and how often it is probed."""
 
     epochs: int = 1000
-    """Pretraining epochs."""
+    """Pretraining epochs; 0 exactly where nothing is pretrained."""
     probe_epochs: int = 100
     """Epochs of each linear probe."""
     probes: int = 5
@@ -258,9 +291,28 @@ class Budget(_Config):
 
     def __post_init__(self) -> None:
         self._normalise()
-        for name in ("epochs", "probe_epochs", "probes"):
+        for name, least in (("epochs", 0), ("probe_epochs", 1), ("probes", 1)):
             value = getattr(self, name)
-            _check_number(name, value, "a whole number >= 1", _whole(value, 1))
+            _check_number(name, value, f"a whole number >= {least}", _whole(value, least))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetuning(_Config):
+    """How a whole model, encoder and linear head, is trained on labels (method, Sec. 3)."""
+
+    epochs: int = 100
+    """Epochs; the best one on validation counts."""
+    learning_rate: float = 1e-3
+    """AdamW's step size."""
+    weight_decay: float = 1e-5
+    """AdamW's decoupled decay, on every parameter."""
+
+    def __post_init__(self) -> None:
+        self._normalise()
+        _check_number("epochs", self.epochs, "a whole number >= 1", _whole(self.epochs, 1))
+        rate, decay = self.learning_rate, self.weight_decay
+        _check_number("learning_rate", rate, "a finite number > 0", _finite(rate) and rate > 0)
+        _check_number("weight_decay", decay, "a finite number >= 0", _finite(decay) and decay >= 0)
 
 
 @dataclass(frozen=True)
@@ -287,12 +339,20 @@ class Replica:
     """What the seed changes: pretraining and probes, probes only, or the split as well."""
     protocol: Protocol = field(default_factory=Protocol)
     budget: Budget = field(default_factory=Budget)
+    finetuning: Finetuning | None = None
+    """How the whole model is trained on labels after pretraining; None: linear probes read its embeddings instead."""
 
     def __post_init__(self) -> None:
         fits = _whole(self.seed, 0) and self.seed < MAX_SEED
         _check_number("seed", self.seed, f"a whole number in [0, {MAX_SEED})", fits)
         if self.seeds_vary not in get_args(SeedsVary):
             raise ConfigError(f"seeds_vary must be one of {', '.join(get_args(SeedsVary))}, got {self.seeds_vary!r}")
+        if self.hyperparameters.pretext == "none":
+            _check_number("epochs", self.budget.epochs, "0 where nothing is pretrained", self.budget.epochs == 0)
+            if self.finetuning is None:
+                raise ConfigError("a model that is not pretrained must be trained on labels, got no fine-tuning")
+        else:
+            _check_number("epochs", self.budget.epochs, "a whole number >= 1", self.budget.epochs >= 1)
         if (self.hyperparameters.pretext, self.protocol.br_bins) == ("bin_recon", "one_less"):
             bins = self.hyperparameters.t_init
             _check_number(
@@ -309,7 +369,13 @@ class Replica:
         )
 
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the number, as plain JSON.  Paths, hosts, packing and devices take no part."""
+        """Everything that decides the number, as plain JSON.  Paths, hosts, packing and devices take no part.
+
+        Fine-tuned models have no probes, so those of the budget take no part there.
+        """
+        evaluated: dict[str, Any] = {"budget": self.budget.to_dict()}
+        if self.finetuning is not None:
+            evaluated = {"budget": {"epochs": self.budget.epochs}, "finetuning": self.finetuning.to_dict()}
         return {
             "method_version": METHOD_VERSION,
             "dataset": self.dataset,
@@ -317,7 +383,7 @@ class Replica:
             "architecture": self.architecture.to_dict(),
             "hyperparameters": self.hyperparameters.to_dict(),
             "protocol": self.protocol.to_dict(),
-            "budget": self.budget.to_dict(),
+            **evaluated,
             "seed": self.seed,
             "seeds_vary": self.seeds_vary,
         }
@@ -339,6 +405,7 @@ class Replica:
             "hyperparameters": Hyperparameters,
             "protocol": Protocol,
             "budget": Budget,
+            "finetuning": Finetuning,
         }
         known = [f.name for f in fields(cls)]
         for key in values:

@@ -14,13 +14,20 @@ from hypothesis import strategies as st
 
 import adaptbin
 from adaptbin import config
-from adaptbin.config import SPLIT_SEED, Architecture, Budget, Hyperparameters, Protocol, Replica, Seeds
+from adaptbin.config import SPLIT_SEED, Architecture, Budget, Finetuning, Hyperparameters, Protocol, Replica, Seeds
 from adaptbin.errors import ConfigError
 
 ARCHITECTURE = Architecture(width=128, depth=2, batch_size=64)
 
 CHANGED: dict[type, dict[str, Any]] = {
-    Architecture: {"width": 64, "depth": 3, "batch_size": 32, "dropout": 0.2},
+    Architecture: {
+        "width": 64,
+        "depth": 3,
+        "batch_size": 32,
+        "dropout": 0.2,
+        "encoder": "resnet",
+        "encoder_settings": (("d_block", 64),),
+    },
     Hyperparameters: {
         "w_sord": 1.0,
         "w_mse": 0.5,
@@ -46,16 +53,24 @@ CHANGED: dict[type, dict[str, Any]] = {
         "bin_cap": "none",
         "pretrain_schedule": "cosine",
         "probe_schedule": "cosine",
+        "finetune_schedule": "cosine",
         "decoder_depth": "encoder",
         "plateau_scale": "weights",
         "br_bins": "one_less",
         "br_categorical": "binned",
     },
     Budget: {"epochs": 60, "probe_epochs": 30, "probes": 1},
+    Finetuning: {"epochs": 10, "learning_rate": 1e-2, "weight_decay": 0.0},
 }
 """For every field of every settings class another valid value."""
 
-PARTS = {"architecture": Architecture, "hyperparameters": Hyperparameters, "protocol": Protocol, "budget": Budget}
+PARTS: dict[str, type] = {
+    "architecture": Architecture,
+    "hyperparameters": Hyperparameters,
+    "protocol": Protocol,
+    "budget": Budget,
+    "finetuning": Finetuning,
+}
 
 
 def make(**changes: Any) -> Replica:
@@ -93,7 +108,9 @@ def all_variants() -> dict[str, Replica]:
     variants = {"nothing": base}
     for name, kind in PARTS.items():
         for key, value in CHANGED[kind].items():
-            variants[f"{name}.{key}"] = replace(base, **{name: replace(getattr(base, name), **{key: value})})
+            settings = {key: value} | ({"encoder": "tabnet"} if key == "encoder_settings" else {})
+            variants[f"{name}.{key}"] = replace(base, **{name: replace(getattr(base, name) or kind(), **settings)})
+    variants["finetuning"] = replace(base, finetuning=Finetuning())
     own: dict[str, Any] = {"dataset": "mhr", "fingerprint": "e" * 64, "seed": 4, "seeds_vary": "probe"}
     assert set(own) | set(PARTS) == {field.name for field in fields(Replica)}
     return variants | {name: replace(base, **{name: value}) for name, value in own.items()}
@@ -143,9 +160,14 @@ def test_five_and_five_point_zero_are_one_setting() -> None:
             if isinstance(CHANGED[kind][key], float)
         }
         real |= {"mask_prob": 0, "masking": "none"} if kind is Hyperparameters else {}
+        if kind is Architecture:
+            whole["encoder"], whole["encoder_settings"] = "resnet", (("d_block", 64),)
         plain = replace(make(), **{name: kind(**required(kind) | whole | real)})
         others = [
-            {key: float(value) for key, value in whole.items()},
+            {
+                key: value if key == "encoder" else (("d_block", 64.0),) if key == "encoder_settings" else float(value)
+                for key, value in whole.items()
+            },
             {key: float(value) for key, value in real.items() if key != "masking"},
             {key: -0.0 for key, value in real.items() if value == 0},
         ]
@@ -210,15 +232,18 @@ OUT_OF_RANGE: list[tuple[type, str, list[Any], str]] = [
     *[(Hyperparameters, name, [1, 0, 2.5, *NOT_NUMBERS], "a whole number >= 2") for name in ("t_init", "t_max")],
     (Hyperparameters, "refine_every", [-1, 2.5, *NOT_NUMBERS], "a whole number >= 0"),
     (Hyperparameters, "mask_prob", [-0.1, 1, 1.5, *NOT_NUMBERS], r"in \[0, 1\)"),
-    *[
-        (Budget, name, [0, -1, 1.5, *NOT_NUMBERS], "a whole number >= 1")
-        for name in ("epochs", "probe_epochs", "probes")
-    ],
+    (Budget, "epochs", [-1, 1.5, *NOT_NUMBERS], "a whole number >= 0"),
+    *[(Budget, name, [0, -1, 1.5, *NOT_NUMBERS], "a whole number >= 1") for name in ("probe_epochs", "probes")],
+    (Finetuning, "epochs", [0, -1, 1.5, *NOT_NUMBERS], "a whole number >= 1"),
+    (Finetuning, "learning_rate", [0, -1e-4, *NOT_NUMBERS], "a finite number > 0"),
+    (Finetuning, "weight_decay", [-1e-9, -1, *NOT_NUMBERS], "a finite number >= 0"),
 ]  # fmt: skip
 
 
 def test_every_number_has_a_range() -> None:
-    numbers = {(kind, name) for kind, values in CHANGED.items() for name, v in values.items() if not isinstance(v, str)}
+    numbers = {
+        (kind, name) for kind, values in CHANGED.items() for name, v in values.items() if not isinstance(v, str | tuple)
+    }
     assert {(kind, name) for kind, name, _, _ in OUT_OF_RANGE} == numbers
 
 
@@ -237,7 +262,7 @@ def test_numbers_at_the_edge_of_their_range_are_fine() -> None:
     )
     assert edge.t_init == edge.t_max == 2
     Architecture(width=1, depth=1, batch_size=1, dropout=0)
-    Budget(epochs=1, probe_epochs=1, probes=1)
+    Budget(epochs=0, probe_epochs=1, probes=1)
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
@@ -248,6 +273,38 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     for point in ({"masking": "random"}, {"mask_prob": 0.1}, {"masking": "constant", "mask_prob": 0.0}):
         with pytest.raises(ConfigError, match="mask_prob must be 0 with masking 'none' and above 0 otherwise, got"):
             Hyperparameters.from_dict(point)
+
+
+def test_what_is_not_pretrained_has_no_epochs_and_is_fine_tuned() -> None:
+    scratch = {"hyperparameters": Hyperparameters(pretext="none"), "budget": Budget(epochs=0)}
+    make(**scratch, finetuning=Finetuning())
+    with pytest.raises(ConfigError, match="epochs must be 0 where nothing is pretrained, got 1000"):
+        make(hyperparameters=Hyperparameters(pretext="none"), finetuning=Finetuning())
+    with pytest.raises(ConfigError, match="not pretrained must be trained on labels, got no fine-tuning"):
+        make(**scratch)
+    with pytest.raises(ConfigError, match="epochs must be a whole number >= 1, got 0"):
+        make(budget=Budget(epochs=0))
+
+
+def test_probes_decide_nothing_of_a_fine_tuned_model() -> None:
+    tuned = make(finetuning=Finetuning())
+    assert tuned.id == make(finetuning=Finetuning(), budget=Budget(probes=1, probe_epochs=7)).id
+    assert tuned.identity()["budget"] == {"epochs": 1000} and "finetuning" not in make().identity()
+
+
+def test_settings_of_an_encoder() -> None:
+    shape = {"width": 128, "depth": 2, "batch_size": 64}
+    given = Architecture(**shape, encoder="resnet", encoder_settings={"n_blocks": 1, "d_block": 64})
+    assert given.encoder_settings == (("d_block", 64), ("n_blocks", 1))
+    assert given.to_dict() == shape | {
+        "dropout": 0.1, "encoder": "resnet", "encoder_settings": {"d_block": 64, "n_blocks": 1},
+    }  # fmt: skip
+    with pytest.raises(ConfigError, match=r"encoder must be one of mlp, .*, got 'resnett'; did you mean 'resnet'\?"):
+        Architecture(**shape, encoder="resnett")
+    with pytest.raises(ConfigError, match="the mlp has width, depth and dropout and no other settings, got n_blocks"):
+        Architecture(**shape, encoder_settings={"n_blocks": 1})
+    with pytest.raises(ConfigError, match="n_blocks must be a finite number, got 'two'"):
+        Architecture(**shape, encoder="resnet", encoder_settings={"n_blocks": "two"})
 
 
 @pytest.mark.parametrize("seed", [-1, 1.5, True, "0", None, 2**31])
@@ -304,7 +361,7 @@ def test_unknown_keys_of_an_identity_are_refused_at_every_level() -> None:
         Replica.from_identity(identity | {"data_set": "eol"})
     for name, kind in PARTS.items():
         with pytest.raises(ConfigError, match=f"unknown key 'zzz' for {kind.__name__} "):
-            Replica.from_identity(identity | {name: identity[name] | {"zzz": 1}})
+            Replica.from_identity(identity | {name: identity.get(name, {}) | {"zzz": 1}})
     del identity["method_version"]
     with pytest.raises(ConfigError, match="method_version must be .*, got None"):
         Replica.from_identity(identity)

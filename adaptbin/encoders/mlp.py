@@ -69,12 +69,6 @@ class MLPEncoder(ReplicaMLP, ReplicaEncoder):
         return super().evaluate(x, members)
 
 
-def mlp_encoder(n_inputs: int, architecture: Architecture) -> MLPEncoder:
-    """The encoder of an architecture, which reads categories as numbers."""
-    config = MLPConfig(width=architecture.width, depth=architecture.depth, dropout=architecture.dropout)
-    return MLPEncoder(Columns(n_inputs), config)
-
-
 def decoder_blocks(architecture: Architecture, protocol: Protocol) -> int:
     """Hidden blocks of a decoder."""
     # DIFF[paper->released] paper: a decoder "symmetric" to the encoder.  Released code and default here: one hidden
@@ -83,9 +77,11 @@ def decoder_blocks(architecture: Architecture, protocol: Protocol) -> int:
 
 
 def mlp_decoder(
-    architecture: Architecture, protocol: Protocol, name: str = "decoder", outputs: int | None = None
+    architecture: Architecture, protocol: Protocol, name: str = "decoder", *, inputs: int, outputs: int
 ) -> ReplicaMLP:
-    """Its hidden blocks, then Linear to ``outputs`` (default: H units, and heads come after it) (method, Sec. 1, 2)."""
-    width = architecture.width
-    hidden = [width] * (decoder_blocks(architecture, protocol) + 1)
-    return ReplicaMLP(name, [*hidden, width if outputs is None else outputs], architecture.dropout)
+    """From embeddings of ``inputs`` numbers through its hidden blocks, then Linear to ``outputs`` (method, Sec. 1, 2).
+
+    Its blocks have the architecture's width whatever the encoder is.
+    """
+    hidden = [architecture.width] * decoder_blocks(architecture, protocol)
+    return ReplicaMLP(name, [inputs, *hidden, outputs], architecture.dropout)

@@ -17,6 +17,7 @@ def stack_key(replica: Replica) -> tuple[object, ...]:
         replica.fingerprint,
         replica.architecture,
         replica.budget,
+        replica.finetuning,
         replica.protocol,
         replica.seeds.split,
         replica.seeds_vary,

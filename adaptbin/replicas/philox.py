@@ -29,34 +29,45 @@ def stream_keys(names: Sequence[tuple[str | int, ...]], device: torch.device | s
     return torch.from_numpy(keys.astype(np.int64)).to(device)
 
 
-def words(keys: Tensor, epoch: Tensor, n: int) -> Tensor:
-    """First ``n`` words of every stream in one epoch.  keys [S, 2], epoch [] int64 -> [S, n] int64.
+def words(keys: Tensor, epoch: Tensor, n: int, step: Tensor | None = None, site: int = 0) -> Tensor:
+    """First ``n`` words of every stream in one epoch, or at one site of one step of it.
 
-    They equal ``numpy.random.Philox(key=key, counter=[0, 0, 0, epoch]).random_raw(n)``.
+    keys [S, 2], epoch and step [] int64 (step None: 0) -> [S, n] int64.  They equal
+    ``numpy.random.Philox(key=key, counter=[0, site, step, epoch]).random_raw(n)``.
     """
     if keys.device.type != "cpu":
-        return words_by_tensors(keys, epoch, n)
-    counter = np.array([0, 0, 0, int(epoch)], dtype=np.uint64)
+        return words_by_tensors(keys, epoch, n, step=step, site=site)
+    counter = np.array([0, site, 0 if step is None else int(step), int(epoch)], dtype=np.uint64)
     drawn = [np.random.Philox(key=key, counter=counter).random_raw(n) for key in keys.numpy().view(np.uint64)]
     # One stream, as for most calls on a CPU core, is not copied.
     return torch.from_numpy((drawn[0][None] if len(drawn) == 1 else np.stack(drawn)).view(np.int64))
 
 
-def words_by_tensors(keys: Tensor, epoch: Tensor, n: int, blocks_at_once: int = _BLOCKS_AT_ONCE) -> Tensor:
+def words_by_tensors(
+    keys: Tensor,
+    epoch: Tensor,
+    n: int,
+    blocks_at_once: int = _BLOCKS_AT_ONCE,
+    *,
+    step: Tensor | None = None,
+    site: int = 0,
+) -> Tensor:
     """:func:`words` in tensor operations alone, on the device of ``keys``: no host read, fit for a CUDA graph."""
     blocks = -(-n // 4)
     some = max(1, blocks_at_once // len(keys))
-    parts = [_blocks(keys, epoch, start, min(start + some, blocks)) for start in range(0, blocks, some)]
+    at = (torch.zeros_like(epoch) if step is None else step, torch.full_like(epoch, site), epoch)
+    parts = [_blocks(keys, at, start, min(start + some, blocks)) for start in range(0, blocks, some)]
     return torch.cat(parts, 1)[:, :n]
 
 
-def _blocks(keys: Tensor, epoch: Tensor, start: int, end: int) -> Tensor:
-    """Words of the blocks [start, end) of every stream, [S, 4 * (end - start)]."""
+def _blocks(keys: Tensor, at: tuple[Tensor, Tensor, Tensor], start: int, end: int) -> Tensor:
+    """Words of the blocks [start, end) of every stream ``at`` step, site and epoch, [S, 4 * (end - start)]."""
+    step, site, epoch = at
     # Words 0 and 2 of the counter are multiplied, words 1 and 3 are mixed in: two [2, S, blocks] halves.
     # numpy counts up before the first block.
     first = torch.arange(start + 1, end + 1, device=keys.device).expand(len(keys), -1)
-    even = torch.stack([first, torch.zeros_like(first)])
-    odd = torch.stack([torch.zeros_like(first), epoch.expand_as(first)])
+    even = torch.stack([first, step.expand_as(first)])
+    odd = torch.stack([site.expand_as(first), epoch.expand_as(first)])
     key = keys.t().unsqueeze(-1)
     factor = _pair(_MULTIPLIERS, keys)
     low, high = factor & _LOW, (factor >> 32) & _LOW

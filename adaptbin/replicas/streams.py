@@ -83,16 +83,28 @@ def kept_units(keys: Tensor, epoch: Tensor, layers: int, n_rows: int, width: int
 
     ``drop`` is rounded to 1/65536 (and to less than 1).  A word gives four units, its low part first.
     """
-    n = layers * n_rows * width
+    return _kept(keys, epoch, layers * n_rows * width, drop).view(-1, layers, n_rows, width)
+
+
+def kept_in_step(keys: Tensor, epoch: Tensor, step: Tensor, site: int, n_rows: int, units: int, drop: float) -> Tensor:
+    """[S, B, units] bool, units that dropout keeps at the ``site``-th place of one step; see :func:`kept_units`.
+
+    For encoders whose dropped units of a whole epoch would not fit memory: attention has some for every two columns.
+    """
+    return _kept(keys, epoch, n_rows * units, drop, step, site).view(-1, n_rows, units)
+
+
+def _kept(keys: Tensor, epoch: Tensor, n: int, drop: float, step: Tensor | None = None, site: int = 0) -> Tensor:
+    """[S, n] bool."""
     n_words = -(-n // 4)
     threshold = min(round(drop * _RESOLUTION), _RESOLUTION - 1) - _RESOLUTION // 2
     kept = torch.empty(len(keys), n, dtype=torch.bool, device=keys.device)
     # A CPU core gains nothing from larger pieces, and they leave its cache.
     together = 1 if keys.device.type == "cpu" else max(1, _WORDS_AT_ONCE // n_words)
     for some, into in zip(torch.split(keys, together), torch.split(kept, together), strict=True):
-        parts = words(some, epoch, n_words).bitwise_xor_(_SIGN_OF_PARTS).view(torch.int16)
+        parts = words(some, epoch, n_words, step, site).bitwise_xor_(_SIGN_OF_PARTS).view(torch.int16)
         torch.ge(parts.narrow(1, 0, n), threshold, out=into)
-    return kept.view(-1, layers, n_rows, width)
+    return kept
 
 
 class MaskDraws(NamedTuple):

@@ -9,11 +9,14 @@ from torch import Tensor
 
 from adaptbin import native
 from adaptbin.config import Architecture, Protocol
-from adaptbin.encoders.mlp import mlp_decoder, mlp_encoder
+from adaptbin.encoders.base import Columns
+from adaptbin.encoders.mlp import mlp_decoder
+from adaptbin.encoders.registry import make_encoder
 from adaptbin.pretext.hord import DEAD_LOGIT, BinContext, HordWeights, HordWorkspace, cross_entropy_, hord_
 from adaptbin.replicas.heads import GrowingHeads
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import stream
+from adaptbin.training.draws import Kept
 from adaptbin.training.live_heads import LiveHeads
 
 
@@ -25,9 +28,7 @@ class Autoencoder:
 
     def __init__(
         self,
-        n_inputs: int,
-        cardinalities: Sequence[int],
-        n_numerical: int,
+        columns: Columns,
         architecture: Architecture,
         protocol: Protocol,
         seeds: Sequence[int],
@@ -36,15 +37,16 @@ class Autoencoder:
         self.seeds = tuple(seeds)
         self.device = device
         self.mse_scale = protocol.mse_scale
-        self.cardinalities = tuple(cardinalities)
-        self.n_categorical, self.n_numerical = len(cardinalities), n_numerical
-        self.levels = max(cardinalities, default=0)
-        self.encoder = mlp_encoder(n_inputs, architecture)
-        self.decoder = mlp_decoder(architecture, protocol)
-        self.heads = self._make_heads(architecture.width)
+        self.cardinalities = columns.cardinalities
+        self.n_categorical, self.n_numerical = len(columns.cardinalities), columns.numerical
+        self.levels = max(columns.cardinalities, default=0)
+        self.encoder = make_encoder(columns, architecture)
+        width = architecture.width
+        self.decoder = mlp_decoder(architecture, protocol, inputs=self.encoder.width, outputs=width)
+        self.heads = self._make_heads(width)
         code = torch.arange(self.levels, device=device)[:, None]
         # A column with fewer levels than the widest one has dead rows, like a feature with fewer bins.
-        dead_codes = code >= torch.tensor(list(cardinalities), dtype=torch.int64, device=device)
+        dead_codes = code >= torch.tensor(columns.cardinalities, dtype=torch.int64, device=device)
         self._dead_codes = dead_codes.flatten()
         self._live_codes = (~dead_codes).unsqueeze(-1).to(torch.float32)
         self.bank = ParameterBank(self._shapes(0), len(self.seeds), device)
@@ -109,17 +111,14 @@ class Autoencoder:
             held.copy_(new)
         return False
 
-    def gradients_(
-        self, x: Tensor, kept: Sequence[Tensor] | None, codes: Tensor, bins: Tensor
-    ) -> tuple[Tensor, Tensor]:
+    def gradients_(self, x: Tensor, kept: Kept, codes: Tensor, bins: Tensor) -> tuple[Tensor, Tensor]:
         """One forward and backward pass; gradients land in the bank.
 
-        x [R, B, D + C] corrupted inputs; kept: per hidden block [R or 1, B, H] bool (None: no dropout);
+        x [R, B, D + C] corrupted inputs; kept: units of the encoder and of the decoder that are not dropped;
         codes [R, C, B] int64; bins [R, D, B] float32 -> total loss [R] and L_num per feature [R, D].
         """
-        blocks = self.encoder.hidden
-        embedding = self.encoder.forward(x, None if kept is None else kept[:blocks])
-        hidden = self.decoder.forward(embedding, None if kept is None else kept[blocks:])
+        embedding = self.encoder.forward(x, kept.encoder)
+        hidden = self.decoder.forward(embedding, kept.decoders)
         total, feature_loss, below = self._reconstruct(hidden, codes, bins)
         gradient = self.decoder.backward(below, input_gradient=True)
         assert gradient is not None

@@ -18,7 +18,7 @@ import torch
 
 FILE_NAME = "pack.pt"
 
-SCHEMA = 3
+SCHEMA = 4
 """Layout of the saved state; raised when it changes, so that an old state is not resumed but trained anew."""
 
 _CHUNK_BYTES = 1 << 20

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from adaptbin.config import RECONSTRUCTED, Replica
+from adaptbin.config import RECONSTRUCTED, Architecture, Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.encoders.mlp import decoder_blocks
+from adaptbin.encoders.registry import make_encoder
 from adaptbin.replicas.philox import stream_keys
-from adaptbin.replicas.streams import kept_units, mask_draws, row_order
+from adaptbin.replicas.streams import SeedIndex, kept_in_step, kept_units, mask_draws, row_order
 from adaptbin.training.graphs import MakeGraph, Replayed
+from adaptbin.training.rows import columns_of
 
 
 class Draws(NamedTuple):
@@ -22,7 +24,7 @@ class Draws(NamedTuple):
     order: Tensor
     """[S, N] int64, train rows in the order of the epoch."""
     kept: Tensor | None
-    """[S, L, N, H] bool, hidden units kept by dropout; None without dropout."""
+    """[S, L, N, H] bool, hidden units of L perceptron blocks kept by dropout; None without dropout."""
     uniform: Tensor | None
     """[S, N, F] float32, decides which entries are masked; None where no replica masks."""
     source: Tensor | None
@@ -38,29 +40,74 @@ class Draws(NamedTuple):
         )
 
 
+class Kept(NamedTuple):
+    """Units that dropout keeps in one step, per site [R or 1, B, units] bool; None where nothing is dropped."""
+
+    encoder: Sequence[Tensor] | None
+    """Per site of the encoder's ``drop_sites``."""
+    decoders: Sequence[Tensor] | None
+    """Per hidden block, decoder after decoder."""
+
+
 class EpochDraws:
-    """The draws of one epoch after another, for all seeds of a pack, made where they are used."""
+    """The draws of one epoch after another, for all seeds of a pack, made where they are used.
+
+    Hidden units of perceptrons, the encoder's if it is one and then the decoders', are drawn for a whole epoch; those
+    of another encoder step by step (:meth:`kept`).
+    """
 
     def __init__(
-        self, replicas: Sequence[Replica], table: EncodedTable, device: torch.device, graphs: MakeGraph | None = None
+        self,
+        seeds: Sequence[int],
+        table: EncodedTable,
+        architecture: Architecture,
+        device: torch.device,
+        graphs: MakeGraph | None = None,
+        *,
+        names: tuple[str, ...] = (),
+        decoder_blocks: int = 0,
+        is_masked: bool = False,
     ) -> None:
-        first = replicas[0]
-        self.seeds = tuple(dict.fromkeys(r.seeds.pretrain for r in replicas))
+        """``names``: what the streams' names begin with; ``decoder_blocks``: hidden blocks of all decoders."""
+        self.seeds = tuple(dict.fromkeys(seeds))
         """S distinct seeds, in the order of the draws."""
-        self._architecture = first.architecture
-        # Encoder and decoders have dropped units of their own.
-        decoders = len(RECONSTRUCTED[first.hyperparameters.pretext])
-        self._blocks = first.architecture.depth + decoders * decoder_blocks(first.architecture, first.protocol)
+        self._architecture = architecture
+        sites = make_encoder(columns_of(table), architecture).drop_sites
+        is_perceptron = architecture.encoder == "mlp"
+        self._sites = () if is_perceptron else sites
+        self._encoder_blocks = architecture.depth if is_perceptron else 0
+        self._blocks = self._encoder_blocks + decoder_blocks
         self._shape = (len(table.train), table.inputs.shape[1])
-        self._is_masked = any(r.hyperparameters.mask_prob > 0 for r in replicas)
-        self._keys = {
-            name: stream_keys([(seed, name) for seed in self.seeds], device)
-            for name in ("order", "dropout", "corruption")
-        }
+        self._is_masked = is_masked
+
+        def keys(*name: str) -> Tensor:
+            return stream_keys([(seed, *names, *name) for seed in self.seeds], device)
+
+        self._keys = {name: keys(name) for name in ("order", "dropout", "corruption")}
+        # The words of a step must not be those of an epoch's first rows.
+        self._step_keys = keys("dropout", "encoder")
         self._epoch = torch.full((), -1, dtype=torch.int64, device=device)
         self._at = -1
         self._draw = Replayed(self._draw_all, graphs)
         self._drawn: Draws | None = None
+
+    @classmethod
+    def of_pretraining(
+        cls, replicas: Sequence[Replica], table: EncodedTable, device: torch.device, graphs: MakeGraph | None = None
+    ) -> Self:
+        """Draws for replicas that share pretext and architecture, by their seeds of pretraining."""
+        first = replicas[0]
+        # Encoder and decoders have dropped units of their own.
+        decoders = len(RECONSTRUCTED[first.hyperparameters.pretext])
+        return cls(
+            [r.seeds.pretrain for r in replicas],
+            table,
+            first.architecture,
+            device,
+            graphs,
+            decoder_blocks=decoders * decoder_blocks(first.architecture, first.protocol),
+            is_masked=any(r.hyperparameters.mask_prob > 0 for r in replicas),
+        )
 
     def at(self, epoch: int) -> Draws:
         """Draws of ``epoch``; stacks that ask for the same epoch share them, and the next epoch's replace them."""
@@ -71,13 +118,32 @@ class EpochDraws:
         assert self._drawn is not None
         return self._drawn
 
+    def kept(self, index: SeedIndex, drawn: Tensor | None, rows: slice, step: Tensor) -> Kept:
+        """Kept units of the replicas that ``index`` tells, in one step of the epoch last asked for.
+
+        drawn: :attr:`Draws.kept` of the stretch; rows: the step's rows in it; step [] int64 counts from the epoch's
+        start.
+        """
+        encoder: list[Tensor] | None = None
+        decoders: list[Tensor] | None = None
+        if drawn is not None:
+            blocks = [index.spread(drawn[:, block, rows]) for block in range(self._blocks)]
+            encoder, decoders = blocks[: self._encoder_blocks] or None, blocks[self._encoder_blocks :]
+        if self._sites:
+            size = rows.stop - rows.start
+            encoder = [
+                index.spread(kept_in_step(self._step_keys, self._epoch, step, i, size, site.units, site.probability))
+                for i, site in enumerate(self._sites)
+            ]
+        return Kept(encoder, decoders)
+
     def _draw_all(self) -> None:
         n_rows, n_columns = self._shape
         width, batch_size, drop = self._architecture.width, self._architecture.batch_size, self._architecture.dropout
         keys, epoch = self._keys, self._epoch
         # Dropped units of a large table are hundreds of megabytes: never those of two epochs at once.
         self._drawn = None
-        kept = kept_units(keys["dropout"], epoch, self._blocks, n_rows, width, drop) if drop else None
+        kept = kept_units(keys["dropout"], epoch, self._blocks, n_rows, width, drop) if drop and self._blocks else None
         masks = (
             mask_draws(keys["corruption"], epoch, n_rows, n_columns, batch_size) if self._is_masked else (None, None)
         )

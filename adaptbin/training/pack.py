@@ -108,7 +108,7 @@ def stacks_of(
     count = -(-len(replicas) // _stack_size(len(replicas), target))
     bounds = [round(i * len(replicas) / count) for i in range(count + 1)]
     graphs = graphs_for(target)
-    draws = EpochDraws(replicas, table, target, graphs)
+    draws = EpochDraws.of_pretraining(replicas, table, target, graphs)
     kind = PRETEXTS[replicas[0].hyperparameters.pretext]
     return [
         kind(replicas[a:b], table, target, draws=draws, graphs=graphs)

@@ -19,7 +19,7 @@ from adaptbin.replicas.optim import ReplicaAdamW, schedule_factor
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import SeedIndex
 from adaptbin.training.curves import HISTORY
-from adaptbin.training.draws import EpochDraws
+from adaptbin.training.draws import EpochDraws, Kept
 from adaptbin.training.graphs import MakeGraph, Replayed
 from adaptbin.training.rows import TrainRows
 
@@ -86,7 +86,7 @@ class Pretraining(ABC):
         self.architecture, self.protocol, self.epochs = first.architecture, first.protocol, first.budget.epochs
         points = [r.hyperparameters for r in replicas]
         self.seeds = tuple(r.seeds.pretrain for r in replicas)
-        self.draws = draws or EpochDraws(replicas, table, self.device, graphs)
+        self.draws = draws or EpochDraws.of_pretraining(replicas, table, self.device, graphs)
         self.index = SeedIndex.of(self.seeds, self.device, self.draws.seeds)
         self.mask_prob = self._column("mask_prob")
         self.takes_row = torch.tensor([p.masking == "random" for p in points], device=self.device)
@@ -94,6 +94,7 @@ class Pretraining(ABC):
         self.rows = TrainRows.of(table, self.device)
         self.steps_per_epoch = math.ceil(len(table.train) / self.architecture.batch_size)
         self.factors = self._schedule()
+        self._firsts = torch.arange(self.steps_per_epoch, device=self.device)
         self.loss = torch.zeros(len(points), dtype=torch.float64, device=self.device)
         """[R], sum over the steps of the epoch."""
         self.epoch = 0
@@ -128,10 +129,10 @@ class Pretraining(ABC):
         """
 
     @abstractmethod
-    def _step(self, inputs: Tensor, kept: Sequence[Tensor] | None, targets: Targets, rows: slice) -> Tensor:
+    def _step(self, inputs: Tensor, kept: Kept, targets: Targets, rows: slice) -> Tensor:
         """Forward and backward pass over ``rows`` of a stretch; gradients land in the bank; -> total loss [R].
 
-        inputs [R, B, F]: corrupted, of these rows alone; kept: per hidden block [R or 1, B, H] bool (None: no dropout);
+        inputs [R, B, F]: corrupted, of these rows alone; kept: units that dropout keeps, of these rows;
         targets: of the whole stretch.
         """
 
@@ -163,7 +164,9 @@ class Pretraining(ABC):
             last = min(first + STRETCH_STEPS, steps)
             done = self.epoch * steps
             factors = None if self.factors is None else self.factors[done + first : done + last]
-            self._steps(factors, *draws.stretch(first * batch_size, min(last * batch_size, n_rows)))
+            self._steps(
+                factors, *draws.stretch(first * batch_size, min(last * batch_size, n_rows)), self._firsts[first]
+            )
         # A replayed step counts on the device only.
         self.optimizer.step_count = (self.epoch + 1) * steps
         mean_loss = self.loss / steps
@@ -172,12 +175,18 @@ class Pretraining(ABC):
         self.epoch += 1
 
     def _run_steps(
-        self, factors: Tensor | None, order: Tensor, kept: Tensor | None, uniform: Tensor | None, source: Tensor | None
+        self,
+        factors: Tensor | None,
+        order: Tensor,
+        kept: Tensor | None,
+        uniform: Tensor | None,
+        source: Tensor | None,
+        first: Tensor,
     ) -> None:
         """Train on a stretch of the epoch, adding to the epoch's losses.  On a GPU this is what is recorded.
 
-        factors [steps of the stretch] scale the step size (None: 1); the others are the stretch's
-        :class:`~adaptbin.training.draws.Draws`.
+        factors [steps of the stretch] scale the step size (None: 1); first [] int64 counts the steps of the epoch
+        before it; the others are the stretch's :class:`~adaptbin.training.draws.Draws`.
         """
         n_rows, batch_size = order.shape[1], self.architecture.batch_size
         inputs, targets = self._gather(order, uniform, source)
@@ -186,8 +195,7 @@ class Pretraining(ABC):
             rates = factors.tolist() if self.device.type == "cpu" else factors.unbind()
         for i, start in enumerate(range(0, n_rows, batch_size)):
             rows = slice(start, min(start + batch_size, n_rows))
-            units = None if kept is None else self._kept_rows(kept, rows)
-            loss = self._step(inputs[:, rows], units, targets, rows)
+            loss = self._step(inputs[:, rows], self.draws.kept(self.index, kept, rows, first + i), targets, rows)
             self.optimizer.step(rates[i])
             self.loss += loss
 
@@ -201,10 +209,6 @@ class Pretraining(ABC):
         if uniform is not None and source is not None:
             inputs = corrupt(inputs, uniform, index.spread(source), self.mask_prob, self.takes_row)
         return inputs.expand(len(self.replicas), -1, -1), targets
-
-    def _kept_rows(self, kept: Tensor, rows: slice) -> list[Tensor]:
-        """Per hidden block [R or 1, B, H] bool."""
-        return [self.index.spread(kept[:, block, rows]) for block in range(kept.shape[1])]
 
     def _rate_factor(self, step: int) -> float:
         return schedule_factor(self.protocol.pretrain_schedule, step, self.epochs * self.steps_per_epoch)
@@ -262,6 +266,7 @@ class Pretraining(ABC):
             "parameters": {
                 name: [bank.view(name, buffer) for buffer in (values, first, second)] for name in bank.shapes
             },
+            "statistics": dict(self.model.encoder.statistics),
             "history": self.history,
             **self._own_state(),
         }
@@ -282,7 +287,7 @@ class Pretraining(ABC):
         self._load_own(saved)
 
     def _load_parameters(self, saved: Sequence[SavedReplica]) -> None:
-        """Parameters and moments of each replica from its row of a state, into a bank at least as wide."""
+        """Parameters, moments and batch statistics of each replica from its row of a state, into a bank as wide."""
         bank = self.model.bank
         values, _, first, second = bank.buffers()
         for name in bank.shapes:
@@ -290,3 +295,5 @@ class Pretraining(ABC):
                 for own, (state, row) in zip(bank.view(name, buffer), saved, strict=True):
                     held = state["parameters"][name][part][row]
                     own[: len(held)] = held
+        for name, own in self.model.encoder.statistics.items():
+            own.copy_(torch.stack([state["statistics"][name][row] for state, row in saved]))

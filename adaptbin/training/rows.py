@@ -8,6 +8,12 @@ import torch
 from torch import Tensor
 
 from adaptbin.data.encode import EncodedTable
+from adaptbin.encoders.base import Columns
+
+
+def columns_of(table: EncodedTable) -> Columns:
+    """The columns of ``table.inputs``, as encoders are told of them."""
+    return Columns(table.n_numerical, table.cardinalities)
 
 
 class TrainRows(NamedTuple):

@@ -19,8 +19,8 @@ from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 OTHER = "the rest"
 
 TIMED = (
-    ("draws", "draws", ("at",)),
-    ("gathering rows", "stack", ("_gather", "_kept_rows")),
+    ("draws", "draws", ("at", "kept")),
+    ("gathering rows", "stack", ("_gather",)),
     ("encoder, decoder forward", "stack", ("model.encoder.forward", "model.decoder.forward")),
     ("heads forward", "stack", ("model.heads.forward",)),
     ("loss and its gradient", "autoencoder", ("hord_", "cross_entropy_")),

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from adaptbin.config import Budget, Hyperparameters, Replica
+from adaptbin.training.draws import Kept
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from tests.benchmarks.plain_loop import PlainAutoencoder, PlainLoop
 from tests.training.tables import ARCHITECTURE, small_table
@@ -57,7 +58,9 @@ def test_loss_and_gradients_are_ours(t_init: int, cardinalities: tuple[int, ...]
     total, features = plain.loss(plain.x[rows], plain.codes[rows], plain.bins[rows])
     total.backward()
     codes, targets = run.rows.codes[None, :, rows], run.targets[:, :, rows]
-    loss, feature_loss = run.model.gradients_(run.rows.inputs[None, rows], None, codes, targets.contiguous())
+    loss, feature_loss = run.model.gradients_(
+        run.rows.inputs[None, rows], Kept(None, None), codes, targets.contiguous()
+    )
 
     torch.testing.assert_close(total.detach(), loss[0].to(total.dtype), rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(torch.stack(features).detach(), feature_loss[0], rtol=1e-5, atol=1e-6)

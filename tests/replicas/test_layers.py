@@ -11,7 +11,9 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from adaptbin.config import Architecture, Protocol
-from adaptbin.encoders.mlp import mlp_decoder, mlp_encoder
+from adaptbin.encoders.base import Columns
+from adaptbin.encoders.mlp import MLPEncoder, mlp_decoder
+from adaptbin.encoders.registry import make_encoder
 from adaptbin.errors import ShapeError
 from adaptbin.replicas.layers import ReplicaMLP
 from adaptbin.replicas.parameters import ParameterBank
@@ -204,10 +206,10 @@ def alone_equals_slice(case: Case, unit: int) -> None:
 
 def test_initial_values_depend_on_the_seed_alone() -> None:
     architecture = Architecture(width=12, depth=2, batch_size=8)
-    together = ParameterBank(mlp_encoder(5, architecture).shapes(), 3)
-    mlp_encoder(5, architecture).initialise(together, [stream(seed, "init", "encoder") for seed in (4, 9, 4)])
-    alone = ParameterBank(mlp_encoder(5, architecture).shapes(), 1)
-    mlp_encoder(5, architecture).initialise(alone, [stream(9, "init", "encoder")])
+    together = ParameterBank(make_encoder(Columns(5), architecture).shapes(), 3)
+    make_encoder(Columns(5), architecture).initialise(together, [stream(seed, "init", "encoder") for seed in (4, 9, 4)])
+    alone = ParameterBank(make_encoder(Columns(5), architecture).shapes(), 1)
+    make_encoder(Columns(5), architecture).initialise(alone, [stream(9, "init", "encoder")])
     assert torch.equal(together.values[1], alone.values[0])
     assert torch.equal(together.values[0], together.values[2]) and not torch.equal(together.values[0], alone.values[0])
     for i, fan_in in enumerate((5, 12, 12)):
@@ -219,8 +221,9 @@ def test_initial_values_depend_on_the_seed_alone() -> None:
 @pytest.mark.parametrize(("decoder_depth", "blocks"), [("one", 1), ("encoder", 3)])
 def test_sizes_of_encoder_and_decoder(decoder_depth: str, blocks: int) -> None:
     architecture = Architecture(width=12, depth=3, batch_size=8, dropout=0.2)
-    encoder = mlp_encoder(5, architecture)
-    decoder = mlp_decoder(architecture, Protocol.from_dict({"decoder_depth": decoder_depth}))
-    assert encoder.sizes == (5, 12, 12, 12, 12) and encoder.hidden == 3
+    encoder = make_encoder(Columns(5), architecture)
+    protocol = Protocol.from_dict({"decoder_depth": decoder_depth})
+    decoder = mlp_decoder(architecture, protocol, inputs=12, outputs=12)
+    assert isinstance(encoder, MLPEncoder) and encoder.sizes == (5, 12, 12, 12, 12) and encoder.hidden == 3
     assert decoder.sizes == (12,) * (blocks + 2) and decoder.hidden == blocks
     assert encoder.scale == decoder.scale == pytest.approx(1.25)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica
+from adaptbin.encoders.mlp import decoder_blocks
 from adaptbin.training.draws import Draws, EpochDraws
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 
@@ -64,7 +65,15 @@ class TraceDraws(EpochDraws):
     """Batch orders of the trace for one seed, our own streams for the others."""
 
     def __init__(self, replicas: list[Replica], trace: Trace, seed: int) -> None:
-        super().__init__(replicas, trace.table, torch.device("cpu"))
+        first = replicas[0]
+        super().__init__(
+            [r.seeds.pretrain for r in replicas],
+            trace.table,
+            first.architecture,
+            torch.device("cpu"),
+            decoder_blocks=decoder_blocks(first.architecture, first.protocol),
+            is_masked=any(r.hyperparameters.mask_prob > 0 for r in replicas),
+        )
         self._trace, self._seed = trace, seed
 
     def at(self, epoch: int) -> Draws:

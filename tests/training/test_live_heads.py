@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from adaptbin.config import Architecture, Protocol
+from adaptbin.encoders.base import Columns
 from adaptbin.pretext.hord import SLOT_MULTIPLE, HordWeights
 from adaptbin.training.autoencoder import Autoencoder
 from tests.paths import BOTH, switched, usable_sets, using
@@ -140,9 +141,7 @@ def build(case: Case) -> Autoencoder:
     """An autoencoder with these heads, every row that is not live full of numbers of its own."""
     replicas, _, width = case.hidden.shape
     model = Autoencoder(
-        1,
-        case.cardinalities,
-        case.count.shape[1],
+        Columns(case.count.shape[1], case.cardinalities),
         Architecture(width=width, depth=1, batch_size=1),
         Protocol.from_dict({"mse_scale": case.mse_scale}),
         list(range(replicas)),

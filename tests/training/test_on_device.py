@@ -65,7 +65,7 @@ def on_device(run: Pretraining) -> Tensor:
         draws = run.draws.at(1)
         n_rows = len(run.rows.inputs)
         factors = None if run.factors is None else run.factors.narrow(0, 0, run.steps_per_epoch)
-        run._steps(factors, *draws.stretch(0, n_rows))
+        run._steps(factors, *draws.stretch(0, n_rows), run._firsts[0])
     return run.loss
 
 

@@ -17,9 +17,10 @@ from adaptbin.config import Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.pretext.hord import SLOT_MULTIPLE, HordWeights
 from adaptbin.training.autoencoder import Autoencoder
-from adaptbin.training.draws import EpochDraws
+from adaptbin.training.draws import EpochDraws, Kept
 from adaptbin.training.graphs import MakeGraph
 from adaptbin.training.pretrain import Epoch, Pretraining, SavedReplica, Targets
+from adaptbin.training.rows import columns_of
 
 
 class AdaptiveBinning(Pretraining):
@@ -61,9 +62,7 @@ class AdaptiveBinning(Pretraining):
         self.feature_loss = torch.zeros(self.bins.n_bins.shape, dtype=torch.float64, device=self.device)
         """[R, D], sum over the steps of the epoch."""
         return self._autoencoder(
-            table.inputs.shape[1],
-            table.cardinalities,
-            table.n_numerical,
+            columns_of(table),
             self.architecture,
             self.protocol,
             self.seeds,
@@ -143,7 +142,7 @@ class AdaptiveBinning(Pretraining):
         bins = self.targets.gather(2, rows.unsqueeze(1).expand(*self.targets.shape[:2], -1))
         return self.rows.codes_of(rows).expand(len(self.replicas), -1, -1), bins
 
-    def _step(self, inputs: Tensor, kept: Sequence[Tensor] | None, targets: Targets, rows: slice) -> Tensor:
+    def _step(self, inputs: Tensor, kept: Kept, targets: Targets, rows: slice) -> Tensor:
         codes, bins = targets
         loss, feature_loss = self.model.gradients_(inputs, kept, codes[..., rows], bins[..., rows])
         self.feature_loss += feature_loss

@@ -15,13 +15,17 @@ from torch import Tensor
 from adaptbin.binning.discretizer import assign_all, initial_bins
 from adaptbin.config import RECONSTRUCTED
 from adaptbin.data.encode import EncodedTable
-from adaptbin.encoders.mlp import MLPEncoder, mlp_decoder, mlp_encoder
+from adaptbin.encoders.base import ReplicaEncoder
+from adaptbin.encoders.mlp import mlp_decoder
+from adaptbin.encoders.registry import make_encoder
 from adaptbin.pretext.baselines import mask_cross_entropy_, squared_error_, standardised_indices
 from adaptbin.pretext.corruption import masked_entries
 from adaptbin.replicas.layers import ReplicaMLP
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import stream
+from adaptbin.training.draws import Kept
 from adaptbin.training.pretrain import Epoch, Pretraining, SavedReplica, Targets
+from adaptbin.training.rows import columns_of
 
 _VECTOR = 8
 """Outputs come in whole vectors: products with other numbers of columns are rounded differently in other packs."""
@@ -32,7 +36,7 @@ class _Decoders:
     """Encoder, and a decoder per thing that is predicted."""
 
     bank: ParameterBank
-    encoder: MLPEncoder
+    encoder: ReplicaEncoder
     decoders: tuple[ReplicaMLP, ...]
 
 
@@ -47,13 +51,15 @@ class Reconstruction(Pretraining):
         if "index" in self.parts:
             self._index, self._count = self._bin_indices(table)
         outputs = (self.columns // _VECTOR + 1) * _VECTOR  # more than the columns: see adaptbin.pretext.baselines
-        encoder = mlp_encoder(self.columns, self.architecture)
+        encoder = make_encoder(columns_of(table), self.architecture)
         decoders = tuple(
-            mlp_decoder(self.architecture, self.protocol, f"decoder.{part}", outputs) for part in self.parts
+            mlp_decoder(self.architecture, self.protocol, f"decoder.{part}", inputs=encoder.width, outputs=outputs)
+            for part in self.parts
         )
-        shapes = {name: shape for part in (encoder, *decoders) for name, shape in part.shapes().items()}
+        parts: tuple[ReplicaEncoder | ReplicaMLP, ...] = (encoder, *decoders)
+        shapes = {name: shape for part in parts for name, shape in part.shapes().items()}
         bank = ParameterBank(shapes, len(self.replicas), self.device)
-        for part in (encoder, *decoders):
+        for part in parts:
             generators = {seed: stream(seed, "init", part.name) for seed in self.seeds}
             part.initialise(bank, [generators[seed] for seed in self.seeds])
             part.bind(bank)
@@ -99,14 +105,14 @@ class Reconstruction(Pretraining):
             return masked_entries(uniform, self.mask_prob).to(torch.float32)
         return self._index.gather(1, rows.unsqueeze(-1).expand(len(self.replicas), -1, self.columns))
 
-    def _step(self, inputs: Tensor, kept: Sequence[Tensor] | None, targets: Targets, rows: slice) -> Tensor:
+    def _step(self, inputs: Tensor, kept: Kept, targets: Targets, rows: slice) -> Tensor:
         model = self.model
-        used = model.encoder.hidden
-        embedding = model.encoder.forward(inputs, None if kept is None else kept[:used])
+        embedding = model.encoder.forward(inputs, kept.encoder)
+        used = 0
         total = inputs.new_zeros(len(self.replicas))
         below: Tensor | None = None
         for part, decoder, target in zip(self.parts, model.decoders, targets, strict=True):
-            units = None if kept is None else kept[used : used + decoder.hidden]
+            units = None if kept.decoders is None else kept.decoders[used : used + decoder.hidden]
             used += decoder.hidden
             output = decoder.forward(embedding, units)
             loss_ = mask_cross_entropy_ if part == "mask" else squared_error_
