@@ -83,9 +83,9 @@ def test_what_is_missing_or_diverged_is_left_out_and_told() -> None:
     }
     assert choices.made["BR"].hyperparameters.masking == "constant" and choices.made["BR"].points_diverged == 6
     assert objectives_text(tables) == (
-        "Chosen for each objective, over all its maskings: VR random, p_m 0.3; MR random, p_m 0.3; BR constant, p_m "
-        "0.3, T 10. Nothing is chosen for MX: every point has a diverged seed. Nothing is chosen for Ours: 1 of 14 points "
-        "lack results: adaptive/random/Ours, p_m 0.3, T_init 10 (seed 2)."
+        "Chosen for each objective, over all its maskings: VR random, p_m 0.3; MR random, p_m 0.3; "
+        "BR constant, p_m 0.3, T 10. Nothing is chosen for MX: every point has a diverged seed. "
+        "Nothing is chosen for Ours: 1 of 14 points lack results: adaptive/random/Ours, p_m 0.3, T_init 10 (seed 2)."
     )
     for objective, reason in choices.undecided.items():
         with pytest.raises(ConfigError, match="a choice must have been made for .* of eol, got none: ") as caught:
