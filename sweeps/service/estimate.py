@@ -13,6 +13,7 @@ from adaptbin import native
 from adaptbin.config import Architecture, SeedsVary, pretext_of
 from sweeps.service.memory import Sizes, in_words
 from sweeps.service.plan import Pack, Plan
+from sweeps.service.points import pretraining_of
 from sweeps.service.progress import duration
 
 if TYPE_CHECKING:
@@ -186,13 +187,13 @@ def estimate(plan: Plan, speeds: Mapping[Work, Speed]) -> Estimate:
 
 
 def _pretrainings(pack: Pack) -> int:
-    return len({(replica.hyperparameters, replica.seeds.pretrain) for replica in pack.replicas})
+    return len({pretraining_of(replica) for replica in pack.replicas})
 
 
 def describe(plan: Plan, guess: Estimate, now: datetime | None = None) -> str:
     """A plan in words: points x seeds, done, failed and to do, packs, what each is given, and how long it takes."""
     study = plan.study
-    points, kinds = len(study.unique_points), study.all_seeds_vary
+    points, kinds = len(study.points_of(study.datasets[0])), study.all_seeds_vary
     times = f" x {len(study.datasets)} data sets" if len(study.datasets) > 1 else ""
     times += f" x {len(kinds)} kinds of seeds ({', '.join(kinds)})" if len(kinds) > 1 else ""
     failed = f", {len(plan.failed)} failed before and left out" if plan.failed else ""

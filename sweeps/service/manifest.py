@@ -103,6 +103,7 @@ def manifest(
         "architectures": {card.key: card.architecture.to_dict() for card in study.cards},
         "protocol": study.protocol.to_dict(),
         "budget": study.budget.to_dict(),
+        **({} if study.finetuning is None else {"finetuning": study.finetuning.to_dict()}),
         "defaults": {name: study.default_of(name).to_dict() for name in study.datasets},
         "choices": {name: choice.to_dict() for name, choice in study.choices.items()},
         study.extent_name: study.extent,

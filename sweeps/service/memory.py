@@ -118,7 +118,7 @@ def needs(
             study.default_of(card.key),
             study.budget,
             device,
-            len(study.unique_points_of(card.key)),
+            len(study.points_of(card.key)),
         )
         alike = [
             record["runtime"]

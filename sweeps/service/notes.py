@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 
-from adaptbin.config import Budget, Hyperparameters, Protocol
+from adaptbin.config import Budget, Finetuning, Hyperparameters, Protocol
 from sweeps.service.choice import CHOSEN_FIELDS
 from sweeps.service.points import Study
 
@@ -22,12 +22,14 @@ def protocol_notes(study: Study) -> tuple[str, ...]:
     """How a study departs from the paper's protocol, one sentence each; empty when it does not."""
     notes = []
     paper = Budget()
-    amounts = [
-        (len(study.seeds), PAPER_SEEDS, "seed"),
-        (study.budget.epochs, paper.epochs, "pretraining epoch"),
-        (study.budget.probe_epochs, paper.probe_epochs, "probe epoch"),
-        (study.budget.probes, paper.probes, "probe"),
-    ]
+    amounts = [(len(study.seeds), PAPER_SEEDS, "seed")]
+    if study.budget.epochs:  # nothing is pretrained in a study of none
+        amounts.append((study.budget.epochs, paper.epochs, "pretraining epoch"))
+    if study.finetuning is None:
+        amounts.append((study.budget.probe_epochs, paper.probe_epochs, "probe epoch"))
+        amounts.append((study.budget.probes, paper.probes, "probe"))
+    else:
+        amounts.append((study.finetuning.epochs, Finetuning().epochs, "fine-tuning epoch"))
     changed = [f"{got} {what}{'' if got == 1 else 's'} (full: {full})" for got, full, what in amounts if got != full]
     if changed:
         reduced = any(got < full for got, full, _ in amounts)
@@ -56,7 +58,10 @@ def protocol_notes(study: Study) -> tuple[str, ...]:
 def seeds_and_probes(study: Study) -> str:
     """``10 seeds (each the mean of 5 linear probes; the seed changes ...)``."""
     probes = f"each the mean of {study.budget.probes} linear probes" if study.budget.probes > 1 else "one probe each"
-    return f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({probes}; {_VARIES[study.seeds_vary]})"
+    varies = _VARIES[study.seeds_vary]
+    if study.finetuning is not None:
+        probes, varies = "one fine-tuned model each", varies.replace("probes", "fine-tuning")
+    return f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({probes}; {varies})"
 
 
 def named_seeds(seeds: Sequence[int]) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from adaptbin.config import Budget, Hyperparameters, Protocol, SeedsVary
+from adaptbin.config import Budget, Finetuning, Hyperparameters, Protocol, SeedsVary
 from adaptbin.data.registry import get_card
 from adaptbin.errors import ConfigError, nearest
 from adaptbin.metrics import get_metric, metrics_of, primary_metric
@@ -75,6 +75,8 @@ class Options:
     """Epochs between refinements of the ablation w/o FPT; None: patience + 1."""
     t_max: tuple[int, ...] | None = None
     """T_max of further ablations; None: the usual ones."""
+    finetuning: Finetuning | None = None
+    """How models are trained on labels; None where the script fine-tunes none."""
 
     @property
     def primary(self) -> dict[str, str]:
@@ -196,6 +198,8 @@ def _resolve(given: Mapping[str, Any]) -> Options:
 def _check(options: Options) -> None:
     if options.pack is not None and options.pack < 1:
         raise ConfigError(f"pack must be a whole number >= 1, got {options.pack}")
+    if options.budget.epochs < 1:  # a budget may be of no pretraining, but nobody asks for that by hand
+        raise ConfigError(f"epochs must be a whole number >= 1, got {options.budget.epochs}")
     if options.metric is not None:
         for name in options.datasets:
             task = get_card(name).task
@@ -218,6 +222,8 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     if "panel" in given:
         asked = flat_names(given["panel"]) or PANELS
         own |= {"panels": tuple(key for key in PANELS if key in asked), "values": given["value"]}
+    if "finetune_epochs" in given:
+        own["finetuning"] = Finetuning(epochs=_or(given["finetune_epochs"], PRESETS[given["preset"]].probe_epochs))
     if "masking" in given:
         own["default"] = _default_point(given)
     return own

@@ -29,6 +29,7 @@ class Preset:
     seeds: int
     epochs: int
     probe_epochs: int
+    """Also those of a fine-tuning."""
 
 
 PRESETS = {"paper": Preset(10, 1000, 100), "quick": Preset(3, 60, 30)}
@@ -104,6 +105,11 @@ def default_point_options() -> list[click.Parameter]:
                 f"Probability of masking an input; {DEFAULT_MASK_PROB} where --masking is given."),
         _option("--t-init", int, "Quantile bins per feature at the start.", Hyperparameters().t_init),
     ]  # fmt: skip
+
+
+def finetuning_options() -> list[click.Parameter]:
+    """How long models are trained on labels."""
+    return [_option("--finetune-epochs", int, "Epochs of each fine-tuning; as many as a preset's probes have.")]
 
 
 def choice_options() -> list[click.Parameter]:

@@ -20,7 +20,7 @@ from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
 from sweeps.service.memory import Need, largest_pack, memory_of_a_pack
 from sweeps.service.nodes import Node
-from sweeps.service.points import Study
+from sweeps.service.points import Study, pretraining_of
 
 STEP_OVERHEAD = 4
 """What one step of a pack costs besides its replicas, counted in replicas: it makes large packs worth while."""
@@ -250,7 +250,7 @@ def _atoms(replicas: Iterable[Replica]) -> list[list[Replica]]:
     """Replicas by the pretraining they share; training two of one atom in two packs would pretrain twice."""
     atoms: dict[tuple[object, int], list[Replica]] = {}
     for replica in replicas:
-        atoms.setdefault((replica.hyperparameters, replica.seeds.pretrain), []).append(replica)
+        atoms.setdefault(pretraining_of(replica), []).append(replica)
     return list(atoms.values())
 
 

@@ -1,8 +1,9 @@
 """What every study is: points x seeds x data sets under one protocol and budget, and how its results are published.
 
-A *point* is one choice of hyperparameters.  Studies differ in the points that they train and in what they make of the
-results.  Each kind is a subclass in a module of its own: :mod:`sweeps.service.panels`, :mod:`sweeps.service.grid`,
-:mod:`sweeps.service.methods`, :mod:`sweeps.service.variants`, :mod:`sweeps.service.variance`.
+A *point* is one choice of what is trained: hyperparameters and, where a study moves it, the architecture.  Studies
+differ in the points that they train and in what they make of the results.  Each kind is a subclass in a module of its
+own: :mod:`sweeps.service.panels`, :mod:`sweeps.service.grid`, :mod:`sweeps.service.methods`,
+:mod:`sweeps.service.variants`, :mod:`sweeps.service.variance`.
 """
 
 from __future__ import annotations
@@ -15,9 +16,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 from typing import Protocol as Interface
 
-from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica, SeedsVary
+from adaptbin.config import Architecture, Budget, Finetuning, Hyperparameters, Protocol, Replica, SeedsVary
 from adaptbin.errors import ConfigError
 from sweeps.service.choice import Choice
+from sweeps.service.projection import point_settings
 
 if TYPE_CHECKING:
     from sweeps.service.options import Options
@@ -44,6 +46,42 @@ class DatasetCard(Interface):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Point:
+    """What replicas have in common that differ in nothing but their seeds."""
+
+    hyperparameters: Hyperparameters
+    architecture: Architecture
+    budget: Budget
+    finetuning: Finetuning | None = None
+    """None: linear probes read the embeddings."""
+
+    def settings(self, moved: Sequence[str] = ()) -> dict[str, Any]:
+        """Hyperparameters, and those other settings that a study moves (:attr:`Study.moved`), as plain JSON."""
+        told = {} if self.finetuning is None else {"finetuning": self.finetuning.to_dict()}
+        parts = {"hyperparameters": self.hyperparameters.to_dict(), "architecture": self.architecture.to_dict(), **told}
+        return point_settings({**parts, "budget": self.budget.to_dict()}, moved)
+
+
+def point_of(replica: Replica) -> Point:
+    """The point that a replica is of."""
+    return Point(
+        hyperparameters=replica.hyperparameters,
+        architecture=replica.architecture,
+        budget=replica.budget,
+        finetuning=replica.finetuning,
+    )
+
+
+def pretraining_of(replica: Replica) -> tuple[Point, int]:
+    """What replicas of one pack that are one pretrained model have in common; see :func:`point_of`.
+
+    Without a pretraining there is nothing to share.
+    """
+    alone = replica.hyperparameters.pretext == "none"
+    return point_of(replica), replica.seed if alone else replica.seeds.pretrain
+
+
+@dataclass(frozen=True, kw_only=True)
 class Study(ABC):
     """Points x seeds x data sets under one protocol and budget; what is not given is the paper's.
 
@@ -58,6 +96,10 @@ class Study(ABC):
     fewest_seeds: ClassVar[int] = 1
     """Seeds without which there is nothing to publish."""
 
+    moved: ClassVar[tuple[str, ...]] = ()
+    """What its points differ in besides hyperparameters: "encoder", "width", "depth", or one of "finetuning.epochs" and
+    the like.  In MLflow these are parameters of a point."""
+
     name: str
     """Folder under the output, and name of the MLflow study run."""
     cards: tuple[DatasetCard, ...]
@@ -69,6 +111,8 @@ class Study(ABC):
     seeds_vary: SeedsVary = "pretrain"
     protocol: Protocol = Protocol()
     budget: Budget = Budget()
+    finetuning: Finetuning | None = None
+    """How points are fine-tuned; None: linear probes read their embeddings."""
     test: AskedTest | None = None
     """Test of every point against the default; None where none is planned."""
 
@@ -76,13 +120,13 @@ class Study(ABC):
         require_each_once("data set", self.datasets)
         require_each_once("seed", self.seeds)
         for dataset in self.datasets:
-            self.unique_points_of(dataset)  # hyperparameters that cannot be are refused here
+            self.points_of(dataset)  # points that cannot be are refused here
 
     # -------------------------------------------------------------------- what each kind of study has of its own
 
     @abstractmethod
     def unique_points_of(self, dataset: str) -> tuple[Hyperparameters, ...]:
-        """Distinct points of a data set, in the order to train and list them in; as many for every data set."""
+        """Distinct hyperparameters of a data set, in the order to train and list them in; as many for every one."""
 
     @property
     @abstractmethod
@@ -119,8 +163,28 @@ class Study(ABC):
 
     @property
     def unique_points(self) -> tuple[Hyperparameters, ...]:
-        """Distinct points of the first data set; see :meth:`unique_points_of`."""
+        """Distinct hyperparameters of the first data set; see :meth:`unique_points_of`."""
         return self.unique_points_of(self.datasets[0])
+
+    def points_of(self, dataset: str) -> tuple[Point, ...]:
+        """Distinct points of a data set, in the order to train and list them in; as many for every data set.
+
+        By default one for each of :meth:`unique_points_of`.  A study that moves the architecture has its own.
+        """
+        return tuple(self.point(dataset, hyperparameters) for hyperparameters in self.unique_points_of(dataset))
+
+    def point(self, dataset: str, hyperparameters: Hyperparameters) -> Point:
+        """The point with these hyperparameters, and everything else as the data set's card and the study have it."""
+        return Point(
+            hyperparameters=hyperparameters,
+            architecture=self.card(dataset).architecture,
+            budget=replace(self.budget, epochs=0) if hyperparameters.pretext == "none" else self.budget,
+            finetuning=self.finetuning,
+        )
+
+    def card(self, dataset: str) -> DatasetCard:
+        """Card of one of the data sets."""
+        return next(card for card in self.cards if card.key == dataset)
 
     @property
     def all_seeds_vary(self) -> tuple[SeedsVary, ...]:
@@ -128,16 +192,20 @@ class Study(ABC):
         return (self.seeds_vary,)
 
     def default_of(self, dataset: str) -> Hyperparameters:
-        """The default point of a data set: the study's, with what was chosen for that data set."""
+        """Hyperparameters of a data set's default point: the study's, with what was chosen for that data set."""
         choice = self.choices.get(dataset)
         return self.default if choice is None else choice.apply_to(self.default)
+
+    def default_point_of(self, dataset: str) -> Point:
+        """The default point of a data set, which the names of the others in MLflow say the difference to."""
+        return self.point(dataset, self.default_of(dataset))
 
     @cached_property
     def replicas(self) -> dict[str, tuple[Replica, ...]]:
         """Per data set its replicas, each once: kind of seeds by kind, seed by seed, within a seed point by point."""
         found = {}
         for card in self.cards:
-            points = self.unique_points_of(card.key)
+            points = self.points_of(card.key)
             found[card.key] = tuple(
                 self.replica(card, point, seed, seeds_vary)
                 for seeds_vary in self.all_seeds_vary
@@ -152,18 +220,24 @@ class Study(ABC):
         return tuple(replica for replicas in self.replicas.values() for replica in replicas)
 
     def replica(
-        self, card: DatasetCard, hyperparameters: Hyperparameters, seed: int, seeds_vary: SeedsVary | None = None
+        self, card: DatasetCard, point: Point | Hyperparameters, seed: int, seeds_vary: SeedsVary | None = None
     ) -> Replica:
-        """The replica that trains one point with one seed on one data set; ``seeds_vary``: by default the study's."""
+        """The replica that trains one point with one seed on one data set; ``seeds_vary``: by default the study's.
+
+        Hyperparameters alone stand for their :meth:`point`.
+        """
+        if isinstance(point, Hyperparameters):
+            point = self.point(card.key, point)
         return Replica(
             dataset=card.key,
             fingerprint=card.fingerprint,
-            architecture=card.architecture,
-            hyperparameters=hyperparameters,
+            architecture=point.architecture,
+            hyperparameters=point.hyperparameters,
             seed=seed,
             seeds_vary=seeds_vary or self.seeds_vary,
             protocol=self.protocol,
-            budget=self.budget,
+            budget=point.budget,
+            finetuning=point.finetuning,
         )
 
     def only(self, dataset: str) -> Self:

@@ -15,7 +15,7 @@ from datetime import datetime
 from numbers import Real
 from typing import Any
 
-from adaptbin.config import Hyperparameters
+from adaptbin.config import Architecture, Hyperparameters
 
 PROJECTION_VERSION = 2
 """Raised when a replica's run changes its layout; runs of older layouts are then written anew."""
@@ -35,26 +35,35 @@ class PointRun:
     tags: dict[str, str]
 
 
+def point_settings(identity: Mapping[str, Any], moved: Sequence[str] = ()) -> dict[str, Any]:
+    """What tells a point of a study from the others: hyperparameters, and the settings called ``moved``.
+
+    ``identity``: of any replica of the point, or the same parts of it.  Names are those of :func:`flat_params`.
+    """
+    flat = {"encoder": Architecture.encoder, **_flat(identity)}  # told in an identity only where it differs
+    return {**identity["hyperparameters"], **{name: flat[name] for name in moved if name in flat}}
+
+
 def study_settings(identity: Mapping[str, Any], default: Mapping[str, Any]) -> dict[str, Any]:
-    """What all replicas of a study share: a replica's identity with the default point in it, and without its seed.
+    """What all replicas of a study share: the default point's identity with ``default`` in it, and without its seed.
 
     Neither the number of seeds nor the choice of panels is part of it, so more of either join the same tree.
     """
     return {key: value for key, value in identity.items() if key != "seed"} | {"hyperparameters": dict(default)}
 
 
-def describe_point(hyperparameters: Mapping[str, Any], default: Mapping[str, Any]) -> PointRun:
+def describe_point(settings: Mapping[str, Any], default: Mapping[str, Any]) -> PointRun:
     """Name a point by what it changes: "tau = 0.001", or "default", the point that all panels share.
 
-    Tags ``adaptbin.panel`` and ``adaptbin.value`` are the changed field and its value ("all" and "default" for the
-    default point); several changed fields are joined by commas.
+    Both are :func:`point_settings`.  Tags ``adaptbin.panel`` and ``adaptbin.value`` are the changed field and its value
+    ("all" and "default" for the default point); several changed fields are joined by commas.
     """
     left_out = {field.name: field.default for field in fields(Hyperparameters)}  # some are told only where they differ
     usual = {**left_out, **default}
-    changed = {name: value for name, value in {**left_out, **hyperparameters}.items() if usual.get(name) != value}
+    changed = {name: value for name, value in {**left_out, **settings}.items() if usual.get(name) != value}
     name = ", ".join(f"{key} = {_short(value)}" for key, value in changed.items())
     return PointRun(
-        key=content_hash(dict(hyperparameters)),
+        key=content_hash(dict(settings)),
         name=name or "default",
         tags={
             "adaptbin.panel": ",".join(changed) or "all",
@@ -66,16 +75,21 @@ def describe_point(hyperparameters: Mapping[str, Any], default: Mapping[str, Any
 def flat_params(settings: Mapping[str, Any]) -> dict[str, str]:
     """Settings as MLflow parameters, one level deep.
 
-    Keys of ``protocol`` keep its name as prefix: they are switches that rarely differ, and so sort together.
+    Keys of ``protocol`` keep its name as prefix: they are switches that rarely differ, and so sort together.  Those of
+    ``finetuning`` do, since pretraining has settings of the same names.
     """
+    return {key: _short(value) for key, value in _flat(settings).items()}
+
+
+def _flat(settings: Mapping[str, Any]) -> dict[str, Any]:
     flat: dict[str, Any] = {}
     for name, value in settings.items():
         if isinstance(value, Mapping):
-            prefix = "protocol." if name == "protocol" else ""
+            prefix = f"{name}." if name in ("protocol", "finetuning") else ""
             flat.update({f"{prefix}{key}": inner for key, inner in value.items()})
         else:
             flat[name] = value
-    return {key: _short(value) for key, value in flat.items()}
+    return flat
 
 
 def replica_scalars(record: Mapping[str, Any]) -> dict[str, float]:

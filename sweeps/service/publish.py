@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaptbin.config import Hyperparameters, SeedsVary
-from sweeps.service.points import Study
+from adaptbin.config import SeedsVary
+from sweeps.service.points import Point, Study
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -25,7 +25,7 @@ class Published:
 
     folder: Path
     files: tuple[Path, ...]
-    summaries: Mapping[tuple[str, SeedsVary], Mapping[Hyperparameters, Mapping[str, Any]]]
+    summaries: Mapping[tuple[str, SeedsVary], Mapping[Point, Mapping[str, Any]]]
     """Per data set and what its seeds vary the aggregate of every point, for MLflow: `n`, `diverged`, numbers, and
     texts, which become tags."""
     shown: tuple[RenderableType, ...]
@@ -45,6 +45,7 @@ def replaced_study(folder: Path, study: Study, manifest: Mapping[str, Any]) -> s
     try:
         old = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         same = all(old[part] == manifest[part] for part in ("budget", "protocol", "defaults", "seeds_vary"))
+        same = same and old.get("finetuning") == manifest.get("finetuning")
         before, now = old[study.extent_name], manifest[study.extent_name]
         kept = all(set(values) <= set(now.get(name, ())) for name, values in before.items())
         if same and kept and set(old["seeds"]) <= set(manifest["seeds"]):

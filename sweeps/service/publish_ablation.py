@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from adaptbin.config import Hyperparameters
 from sweeps.service.captions_ablation import caption_text
 from sweeps.service.figures_ablation import ablation_figure
 from sweeps.service.figures_style import save_figure
 from sweeps.service.files import write_text
 from sweeps.service.notes import protocol_notes
+from sweeps.service.points import Point
 from sweeps.service.publish import Published
 from sweeps.service.publish_sensitivity import summary_of
 from sweeps.service.tables import rows_of, write_manifest, write_tables
@@ -49,9 +49,10 @@ def publish(
     )
 
 
-def _summaries(tables: AblationTables, study: AblationStudy, dataset: str) -> dict[Hyperparameters, dict[str, Any]]:
+def _summaries(tables: AblationTables, study: AblationStudy, dataset: str) -> dict[Point, dict[str, Any]]:
     """Aggregates of a data set, one per point: variants that share a point have rows that are alike."""
     rows = rows_of(tables.points, dataset).to_dict("records")
     return {
-        variant.hyperparameters: summary_of(row) for variant, row in zip(study.variants[dataset], rows, strict=True)
+        study.point(dataset, variant.hyperparameters): summary_of(row)
+        for variant, row in zip(study.variants[dataset], rows, strict=True)
     }

@@ -8,7 +8,6 @@ from typing import Any
 
 import pandas as pd
 
-from adaptbin.config import Hyperparameters
 from sweeps.service.captions import caption_text
 from sweeps.service.contrasts import significance_frame
 from sweeps.service.figures import sensitivity_figure
@@ -16,6 +15,7 @@ from sweeps.service.figures_style import save_figure
 from sweeps.service.files import write_text
 from sweeps.service.notes import protocol_notes
 from sweeps.service.panels import SensitivityStudy
+from sweeps.service.points import Point
 from sweeps.service.publish import Published
 from sweeps.service.tables import points_frame, replica_frame, rows_of, summary_table, write_manifest, write_tables
 
@@ -55,10 +55,13 @@ def publish(
     )
 
 
-def _summaries(points: pd.DataFrame, study: SensitivityStudy, dataset: str) -> dict[Hyperparameters, dict[str, Any]]:
+def _summaries(points: pd.DataFrame, study: SensitivityStudy, dataset: str) -> dict[Point, dict[str, Any]]:
     """Aggregates of a data set, one per point: the default has a row in every panel, all alike."""
     rows = rows_of(points, dataset).to_dict("records")
-    return {point.hyperparameters: summary_of(row) for point, row in zip(study.points[dataset], rows, strict=True)}
+    return {
+        study.point(dataset, point.hyperparameters): summary_of(row)
+        for point, row in zip(study.points[dataset], rows, strict=True)
+    }
 
 
 def summary_of(row: Mapping[Any, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def publish(
         tuple(files),
         summaries={
             (dataset, row["seeds_vary"]): {
-                study.default_of(dataset): {
+                study.default_point_of(dataset): {
                     "test_mean": row["mean"],
                     "test_sd": row["sd"],
                     "val_mean": row["val_mean"],

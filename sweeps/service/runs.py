@@ -31,7 +31,9 @@ class StudyRun:
     key: str
     """Hash of all that its replicas share."""
     default: tuple[tuple[str, Any], ...]
-    """Hyperparameters of the default point, as sorted items."""
+    """Settings of the default point, as sorted items."""
+    moved: tuple[str, ...] = ()
+    """What points differ in besides hyperparameters; see :func:`sweeps.service.projection.point_settings`."""
 
     @property
     def experiment(self) -> str:
@@ -125,16 +127,16 @@ class RunTree:
         """
         now = int(1000 * time.time())
         # It lists by time of creation, the latest first.
-        for later, hyperparameters in enumerate(reversed(points)):
-            _, point = self._point(hyperparameters, now + later)
-            if hyperparameters in unfinished:
+        for later, settings in enumerate(reversed(points)):
+            _, point = self._point(settings, now + later)
+            if settings in unfinished:
                 self._set_running(point)
 
     def write_replica(self, record: Mapping[str, Any]) -> None:
         """Write a record as a run below its point's, unless that very record is there."""
         identity = record["identity"]
         start, end = projection.interval(record)
-        what, point = self._point(identity["hyperparameters"], start)
+        what, point = self._point(projection.point_settings(identity, self._study.moved), start)
         key, digest = f"replica:{record['id']}", projection.digest(record)
         status: Status = "FINISHED" if record["status"] == "finished" else "FAILED"
         known = self._runs.get(key)
@@ -159,11 +161,9 @@ class RunTree:
         run.digest = digest
         self._end(run, status, end)
 
-    def write_point(
-        self, hyperparameters: Mapping[str, Any], summary: Mapping[str, Any], status: Status = "FINISHED"
-    ) -> None:
+    def write_point(self, settings: Mapping[str, Any], summary: Mapping[str, Any], status: Status = "FINISHED") -> None:
         """Write a point's aggregate, and end its run."""
-        _, point = self._point(hyperparameters)
+        _, point = self._point(settings)
         self._log_changed(point, summary)
         self._log(point, tags={f"adaptbin.{key}": value for key, value in summary.items() if isinstance(value, str)})
         if point.status != status:
@@ -192,9 +192,9 @@ class RunTree:
                 )
             self._client.upload(self._root.id, path)
 
-    def _point(self, hyperparameters: Mapping[str, Any], start: int | None = None) -> tuple[projection.PointRun, Run]:
-        what = projection.describe_point(hyperparameters, dict(self._study.default))
-        params = projection.flat_params(hyperparameters)
+    def _point(self, settings: Mapping[str, Any], start: int | None = None) -> tuple[projection.PointRun, Run]:
+        what = projection.describe_point(settings, dict(self._study.default))
+        params = projection.flat_params(settings)
         return what, self._ensure(f"point:{what.key}", "point", what.name, what.tags, params, self._root, start)
 
     def _ensure(

@@ -11,7 +11,7 @@ from typing import Any
 
 from adaptbin.config import Replica, SeedsVary
 from sweeps.service.notes import protocol_notes
-from sweeps.service.points import Study
+from sweeps.service.points import Study, point_of
 from sweeps.service.publish import Published
 from sweeps.service.results import ResultsStore
 from sweeps.service.runs import Status, StudyRun
@@ -28,13 +28,15 @@ class StudyRuns:
         self._runs: dict[tuple[str, SeedsVary], StudyRun] = {}
         for dataset in study.datasets:
             for seeds_vary, replicas in _by_kind_of_seeds(study, dataset).items():
-                unfinished = dict.fromkeys(replica.hyperparameters for replica in replicas if replica.id not in done)
+                unfinished = dict.fromkeys(point_of(replica) for replica in replicas if replica.id not in done)
+                default = study.default_point_of(dataset)
                 self._runs[dataset, seeds_vary] = tracker.study(
                     study.name if len(study.all_seeds_vary) == 1 else f"{study.name} ({seeds_vary})",
-                    replicas[0].identity(),
-                    study.default_of(dataset).to_dict(),
-                    points=[point.to_dict() for point in study.unique_points_of(dataset)],
-                    unfinished=[point.to_dict() for point in unfinished],
+                    study.replica(study.card(dataset), default, study.seeds[0], seeds_vary).identity(),
+                    default.hyperparameters.to_dict(),
+                    points=[point.settings(study.moved) for point in study.points_of(dataset)],
+                    unfinished=[point.settings(study.moved) for point in unfinished],
+                    moved=study.moved,
                     note=_note(study.only(dataset), seeds_vary),
                     tags={
                         "seeds": ",".join(map(str, study.seeds)),
@@ -63,11 +65,12 @@ class StudyRuns:
         (dataset,) = study.datasets
         for seeds_vary, replicas in _by_kind_of_seeds(study, dataset).items():
             run = self._runs[dataset, seeds_vary]
-            asked = Counter(replica.hyperparameters for replica in replicas)
+            asked = Counter(point_of(replica) for replica in replicas)
             all_missing = 0
-            for hyperparameters, summary in published.summaries[dataset, seeds_vary].items():
-                missing = asked[hyperparameters] - summary["n"] - summary["diverged"]
-                self._tracker.point(run, hyperparameters.to_dict(), {**summary, "missing": missing}, _status(missing))
+            for point, summary in published.summaries[dataset, seeds_vary].items():
+                missing = asked[point] - summary["n"] - summary["diverged"]
+                told = {**summary, "missing": missing}
+                self._tracker.point(run, point.settings(study.moved), told, _status(missing))
                 all_missing += missing
             self._tracker.finish(run, published.files, _status(all_missing), all_missing)
 

@@ -21,7 +21,7 @@ from sweeps.service.manifest import manifest
 from sweeps.service.options import Options, parse_options
 from sweeps.service.plan import Plan
 from sweeps.service.planner import Planner
-from sweeps.service.points import Study
+from sweeps.service.points import Study, point_of
 from sweeps.service.progress import ProgressView
 from sweeps.service.recorder import Recorder
 from sweeps.service.results import Reading, ResultsStore
@@ -313,7 +313,7 @@ def what_is_missing(missing: Sequence[Replica], asked: int, failures: Mapping[st
         groups.setdefault((replica.dataset, failure.reason if failure else "", kind), []).append(replica)
     for (dataset, reason, kind), replicas in groups.items():
         seeds = ", ".join(map(str, sorted({replica.seed for replica in replicas})))
-        count = len({replica.hyperparameters for replica in replicas})
+        count = len({point_of(replica) for replica in replicas})
         points = f"{count} point{'' if count == 1 else 's'}"
         why = f"failed: {reason}" if reason else "not trained; the same command goes on with them"
         lines.append(f"  {dataset}: {len(replicas)} replicas ({points}, seeds {seeds}{kind}): {why}")

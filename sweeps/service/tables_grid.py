@@ -15,6 +15,7 @@ import pandas as pd
 from adaptbin.config import Hyperparameters
 from adaptbin.metrics import get_metric
 from sweeps.service.grid import GridStudy
+from sweeps.service.points import Point
 from sweeps.service.stats import mean_interval, standard_deviation
 from sweeps.service.tables import Part, as_frame, finished_scores, recorded, run_averages, variance_ratio
 
@@ -98,10 +99,11 @@ def hide_test(replicas: pd.DataFrame, points: pd.DataFrame) -> None:
     points.loc[~points["chosen"], TEST_OF_POINT] = math.nan
 
 
-def point_summaries(points: pd.DataFrame, study: GridStudy) -> dict[Hyperparameters, dict[str, Any]]:
+def point_summaries(points: pd.DataFrame, study: GridStudy) -> dict[Point, dict[str, Any]]:
     """Aggregates of every point, for MLflow, from the table of points."""
+    (dataset,) = study.datasets
     return {
-        point: {
+        study.point(dataset, point): {
             **{name: row[name] for name in SUMMARY},
             "n": row["n"],
             "diverged": row["n_diverged"],

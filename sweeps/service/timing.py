@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from adaptbin.config import RECONSTRUCTED, Hyperparameters, Replica
+from sweeps.service.points import pretraining_of
 
 if TYPE_CHECKING:
     import torch
@@ -86,7 +87,7 @@ def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.devic
 
     first = replicas[0]
     batch, epochs = first.architecture.batch_size, first.budget.epochs
-    models = list({(r.hyperparameters, r.seeds.pretrain): r for r in replicas}.values())
+    models = list({pretraining_of(replica): replica for replica in replicas}.values())
     all_steps = -(-len(table.train) // batch)
     # A step or two tell how many can be afforded; a GPU computes many models about as fast as one.
     trial = _stacks(models[:1] if device.type == "cpu" else models, _cut(table, batch), BINS[0], device)

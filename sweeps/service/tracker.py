@@ -89,6 +89,7 @@ class Tracker:
         *,
         points: Sequence[Mapping[str, Any]],
         unfinished: Sequence[Mapping[str, Any]] = (),
+        moved: Sequence[str] = (),
         note: str,
         tags: Mapping[str, Any] | None = None,
     ) -> StudyRun:
@@ -96,17 +97,21 @@ class Tracker:
 
         Args:
             name: What kind of study, as "sensitivity"; the run is called "sensitivity eol".
-            identity: ``Replica.identity()`` of any replica of the study.  All of it but seed and hyperparameters
-                decides, with ``name`` and ``default``, which tree this is: more seeds or panels join the same one.
+            identity: ``Replica.identity()`` of any replica of the study; of the default point where it moves more than
+                hyperparameters.  All of it but seed and hyperparameters decides, with ``name`` and ``default``, which
+                tree this is: more seeds or panels join the same one.
             default: Hyperparameters of the default point.
-            points: Hyperparameters of the points to come, in the order to list them in.
+            points: Settings of the points to come (:func:`sweeps.service.projection.point_settings`), in the order to
+                list them in.
             unfinished: Those of them with replicas still to come; they are marked as running.
+            moved: What points differ in besides hyperparameters.
             note: Markdown shown on the run's page; replaced each time.
             tags: What may differ from one invocation to the next (seeds, panels); replaced each time.
         """
         settings = projection.study_settings(identity, default)
         key = projection.content_hash([name, settings])
-        study = StudyRun(identity["dataset"], key, tuple(sorted(default.items())))
+        usual = projection.point_settings({**identity, "hyperparameters": default}, moved)
+        study = StudyRun(identity["dataset"], key, tuple(sorted(usual.items())), tuple(moved))
         opening = partial(self._open, study, name, settings, list(points), note, dict(tags or {}))
         self._studies[study] = opening
         self._unfinished[study] = list(unfinished)
@@ -124,7 +129,7 @@ class Tracker:
     def point(
         self,
         study: StudyRun,
-        hyperparameters: Mapping[str, Any],
+        settings: Mapping[str, Any],
         summary: Mapping[str, Any],
         status: Status = "FINISHED",
     ) -> None:
@@ -133,7 +138,7 @@ class Tracker:
         ``summary``: numbers become metrics (test_mean, test_sd, test_low, test_high, val_mean, n, diverged, missing;
         what is not finite is left out), texts become tags (``metric``: which score it is).
         """
-        told = dict(hyperparameters), dict(summary), status
+        told = dict(settings), dict(summary), status
         self._put("points", lambda: self._tree(study).write_point(*told))
 
     def finish(
