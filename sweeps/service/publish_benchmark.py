@@ -29,7 +29,7 @@ from sweeps.service.ranks import ranks_frame
 from sweeps.service.tables import write_manifest, write_tables
 from sweeps.service.tables_benchmark import benchmark_tables, ranks_table, summary_table
 from sweeps.service.tables_grid import point_summaries
-from sweeps.service.typeset import latex, markdown
+from sweeps.service.typeset_benchmark import latex, markdown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
