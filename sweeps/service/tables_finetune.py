@@ -162,7 +162,7 @@ def summary_table(tables: FinetuneTables, dataset: str) -> Table:
     rows = rows_of(tables.table, dataset)
     metric = get_metric(rows["metric"].iloc[0])
     title = f"{dataset}: test {metric.label} ({'higher' if metric.higher_is_better else 'lower'} is better)"
-    against = [text for other in AGAINST for text in (f"vs {other}", "mark")]
+    against = [text for other in AGAINST for text in (f"vs\n{other}", "mark")]
     columns = ("encoder", "method", "pretrained with", "n", "mean", "sd", *against)
     table = console_table(title, columns, left=("encoder", "method", "pretrained with", "mark"))
     contrasts = {
