@@ -63,6 +63,18 @@ class ReplicaEncoder(ABC):
     def drop_sites(self) -> tuple[DropSite, ...]:
         """Where dropout acts, in the order of ``kept`` of :meth:`forward`; sites that drop nothing are left out."""
 
+    @property
+    @abstractmethod
+    def products(self) -> int:
+        """Multiplications of one row by weights, or by other numbers of the row, in one replica's forward pass."""
+
+    @abstractmethod
+    def kept_numbers(self, rows: int) -> int:
+        """Numbers of four bytes that one replica keeps between :meth:`forward` and :meth:`backward` of so many rows.
+
+        Parameters are not among them, masks of dropout are.  Right to within a factor of two; nothing is computed.
+        """
+
     @abstractmethod
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Per-replica parameter shapes by name."""

@@ -36,6 +36,16 @@ class SelfAttention(Mixing):
             | linear_parameters("out", width, width, zero_bias=True)
         )
 
+    def products(self, tokens: int, queries: int) -> int:
+        """See :class:`Mixing`."""
+        width = self._config.d_block
+        return 2 * width * width * (tokens + queries) + 2 * width * tokens * queries
+
+    def kept_numbers(self, tokens: int, queries: int) -> int:
+        """See :class:`Mixing`.  Queries and what they read, keys and values; twice the attention's weights."""
+        config = self._config
+        return 2 * config.d_block * (tokens + queries) + 2 * config.attention_n_heads * tokens * queries
+
     def __call__(self, x: Tensor, queries: int, parameters: Mapping[str, Tensor], kept: Tensor | None) -> Tensor:
         """See :class:`Mixing`."""
         config = self._config

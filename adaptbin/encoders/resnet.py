@@ -91,6 +91,21 @@ class ResNetEncoder(NormalisedEncoder):
         return tuple(self._sites)
 
     @property
+    def products(self) -> int:
+        """See :class:`ReplicaEncoder`."""
+        config = self.config
+        return config.d_block * (self.columns.inputs + 2 * config.n_blocks * config.d_hidden)
+
+    def kept_numbers(self, rows: int) -> int:
+        """See :class:`ReplicaEncoder`.
+
+        Of a block three times what is between blocks (itself, centred, normalised) and twice what is inside.
+        """
+        config = self.config
+        block = 3 * config.d_block + 2 * config.d_hidden
+        return rows * (self.columns.inputs + config.n_blocks * block + 3 * config.d_block)
+
+    @property
     def _normalisations(self) -> Sequence[BatchNormalisation]:
         return self._norms
 

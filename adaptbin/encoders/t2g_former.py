@@ -92,6 +92,16 @@ class GraphEstimator(Mixing):
             **linear_parameters("out", width, width, zero_bias=True),
         }
 
+    def products(self, tokens: int, queries: int) -> int:
+        """See :class:`Mixing`."""
+        width = self._config.d_block
+        return width * width * (2 * tokens + queries) + 2 * width * tokens * queries
+
+    def kept_numbers(self, tokens: int, queries: int) -> int:
+        """See :class:`Mixing`.  Nodes, also as keys, and values; who asks, and what is read; twice the weights."""
+        config = self._config
+        return config.d_block * (4 * tokens + 2 * queries) + 2 * config.attention_n_heads * tokens * queries
+
     def __call__(self, x: Tensor, queries: int, parameters: Mapping[str, Tensor], kept: Tensor | None) -> Tensor:
         """See :class:`Mixing`."""
         config = self._config

@@ -71,6 +71,14 @@ class Mixing(ABC):
         """Its parameters in one block, of rows of T tokens."""
 
     @abstractmethod
+    def products(self, tokens: int, queries: int) -> int:
+        """Multiplications per row; see :class:`adaptbin.encoders.base.ReplicaEncoder`."""
+
+    @abstractmethod
+    def kept_numbers(self, tokens: int, queries: int) -> int:
+        """Numbers kept per row, without its input; see :class:`adaptbin.encoders.base.ReplicaEncoder`."""
+
+    @abstractmethod
     def __call__(self, x: Tensor, queries: int, parameters: Mapping[str, Tensor], kept: Tensor | None) -> Tensor:
         """What the first ``queries`` tokens read of all.
 
@@ -117,6 +125,25 @@ class TokenTransformer(AutogradEncoder):
                 residual,
             ]
         return tuple(site for site in sites if site.probability > 0)
+
+    @property
+    def products(self) -> int:
+        """See :class:`adaptbin.encoders.base.ReplicaEncoder`."""
+        tokens, config = self._tokeniser.count, self.config
+        mixed = sum(self._mixing.products(tokens, queries) for queries in self._queries)
+        return tokens * config.d_block + mixed + sum(self._queries) * 3 * config.d_block * config.d_hidden
+
+    def kept_numbers(self, rows: int) -> int:
+        """See :class:`adaptbin.encoders.base.ReplicaEncoder`.
+
+        Tokens before, inside and after each of two normalisations of a block; of its feed-forward part the two halves,
+        the gates, and what is left of their product.
+        """
+        tokens, config = self._tokeniser.count, self.config
+        mixed = sum(self._mixing.kept_numbers(tokens, queries) for queries in self._queries)
+        around = 3 * tokens * len(self._queries) * config.d_block
+        asking = sum(self._queries) * (3 * config.d_block + 4 * config.d_hidden)
+        return rows * (around + mixed + asking)
 
     def _declared(self) -> dict[str, Declared]:
         config = self.config

@@ -20,7 +20,7 @@ from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
 from sweeps.service.memory import Need, largest_pack, memory_of_a_pack
 from sweeps.service.nodes import Node
-from sweeps.service.points import Study, pretraining_of
+from sweeps.service.points import Study, Work, pretraining_of, work_of
 
 STEP_OVERHEAD = 4
 """What one step of a pack costs besides its replicas, counted in replicas: it makes large packs worth while."""
@@ -88,6 +88,11 @@ class Pack:
         return self.replicas[0].seeds.split
 
     @property
+    def work(self) -> Work:
+        """What kind of work its replicas are."""
+        return work_of(self.replicas[0])
+
+    @property
     def table_key(self) -> tuple[str, int]:
         """Which encoded table the pack trains on."""
         return self.dataset, self.split_seed
@@ -135,7 +140,7 @@ def make_plan(
     failed: Collection[str] = (),
     retry_failed: bool = False,
     nodes: Sequence[Node] = (),
-    needs: Mapping[str, Need] | None = None,
+    needs: Mapping[Work, Need] | None = None,
 ) -> Plan:
     """Plan the replicas of ``study`` whose ids are not in ``finished``.
 
@@ -150,7 +155,7 @@ def make_plan(
         failed: Ids of replicas that failed before; they are left out.
         retry_failed: Plan them all the same.
         nodes: What the machines have; without any, memory sets no limit.
-        needs: Data set -> memory that its packs take; without one, likewise.
+        needs: Memory that packs of each kind of work take; without one, likewise.
 
     Raises:
         ConfigError: ``pack_size`` below 1.
@@ -165,9 +170,9 @@ def make_plan(
     to_do = {r.id: r for r in replicas if r.id not in finished and r.id not in given_up}
     limit = _memory_limit(resources, nodes, workers)
     most = {
-        name: largest_pack(name, needs[name], limit, on_gpu=resources.gpus > 0)
-        for name in {r.dataset for r in to_do.values()} & needs.keys()
-        if limit is not None
+        work: largest_pack(work.name, needs[work], limit, on_gpu=resources.gpus > 0)
+        for work in dict.fromkeys(map(work_of, to_do.values()))
+        if limit is not None and work in needs
     }
     cutter = _Cutter(pack_size, most)
     packs = []
@@ -187,7 +192,9 @@ def make_plan(
         workers=workers,
         resumed=resumed,
         failed=tuple(r for r in replicas if r.id in given_up),
-        memory=max((needs[p.dataset].of(len(_atoms(p.replicas))) for p in packs if p.dataset in needs), default=0),
+        memory=max(
+            (needs[pack.work].of(len(_models(pack.replicas))) for pack in packs if pack.work in needs), default=0
+        ),
         memory_limit=limit,
         cut_to=cutter.cut_to,
     )
@@ -212,7 +219,7 @@ def _memory_limit(resources: Resources, nodes: Sequence[Node], workers: int) -> 
 class _Cutter:
     """Cuts replicas into packs that are no larger than asked for, and than memory allows."""
 
-    def __init__(self, size: int | None, most: Mapping[str, int]) -> None:
+    def __init__(self, size: int | None, most: Mapping[Work, int]) -> None:
         self._size = size
         self._most = most
         self.cut_to: int | None = None
@@ -229,14 +236,13 @@ class _Cutter:
 
     def cut(self, replicas: Sequence[Replica]) -> list[list[Replica]]:
         """Near-equal packs of replicas that can be stacked."""
-        atoms = _atoms(replicas)
-        packs = [list(replicas)] if self._size is None else _at_most(atoms, self._size)
-        # Replicas that share a pretraining share its memory.
-        most = self._most.get(replicas[0].dataset, len(atoms))
-        if all(len(_atoms(pack)) <= most for pack in packs):
+        packs = [list(replicas)] if self._size is None else _at_most(_atoms(replicas), self._size)
+        models = _models(replicas)
+        most = self._most.get(work_of(replicas[0]), len(models))
+        if all(len(_models(pack)) <= most for pack in packs):
             return packs
         self.cut_to = most if self.cut_to is None else min(self.cut_to, most)
-        return chunk(atoms, max(len(packs), math.ceil(len(atoms) / most)))
+        return chunk(models, max(len(packs), math.ceil(len(models) / most)))
 
 
 def _by_pretraining_seed(replicas: Iterable[Replica]) -> list[list[Replica]]:
@@ -252,6 +258,12 @@ def _atoms(replicas: Iterable[Replica]) -> list[list[Replica]]:
     for replica in replicas:
         atoms.setdefault(pretraining_of(replica), []).append(replica)
     return list(atoms.values())
+
+
+def _models(replicas: Sequence[Replica]) -> list[list[Replica]]:
+    """Replicas by the model that takes memory: those of one pretraining share it, but each is fine-tuned by itself."""
+    atoms = _atoms(replicas)
+    return atoms if replicas[0].finetuning is None else [[replica] for atom in atoms for replica in atom]
 
 
 def _best_cut(buckets: Sequence[Sequence[Replica]], workers: int) -> int:
