@@ -21,7 +21,8 @@ import pandas as pd
 from sweeps.service.captions_benchmark import table_caption
 from sweeps.service.methods import BenchmarkStudy
 from sweeps.service.tables_benchmark import benchmark_tables
-from sweeps.service.typeset import LATEX_WRAPPER, latex
+from sweeps.service.typeset import LATEX_WRAPPER
+from sweeps.service.typeset_benchmark import latex
 from tests.service.synthetic import METRIC_OF, FakeCard, as_printed, make_benchmark_records
 
 SECONDS = 60

@@ -28,7 +28,7 @@ from tests.service.fakes import fake_train
 BOTH = SHORT.replace("breast_cancer", "breast_cancer,diabetes")
 DRAWN = {"figure.png", "figure.pdf", "figure.svg"}
 READ = {"table.csv", "table.md", "table.tex", "caption.txt", "manifest.json"}
-OF_ONE = {*READ, *DRAWN, "candidates.csv", "replicas.csv"}
+OF_ONE = {*READ, *DRAWN, "candidates.csv", "replicas.csv", "choices.json"}
 OF_SEVERAL = {*READ, "contrasts.csv", "contrast_pairs.csv"}
 
 
@@ -68,6 +68,13 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "benchmark of breast_cancer: 47 points x 1 seeds = 47 replicas, 0 done, 47 to do" in shown
     assert "breast_cancer: test AUC (higher is better)" in shown and "together" not in shown
     assert all(f"{row['mean']:.4f}" in shown for row in table.to_dict("records"))
+
+    # One choice per objective is left for other studies, the best of all its methods.
+    choices = json.loads((folder / "choices.json").read_text())
+    assert list(choices["choices"]) == ["VR", "MX", "MR", "BR", "Ours"] and choices["undecided"] == {}
+    for objective, choice in choices["choices"].items():
+        assert choice["val_mean"] == candidates.loc[candidates["objective"] == objective, "val_mean"].max()
+    assert "Chosen for each objective, over all its maskings: VR " in " ".join(shown.split())
 
     # Seen by MLflow: points named by what they change; test scores of what was chosen alone.
     kinds = runs_in_mlflow(tmp_path)

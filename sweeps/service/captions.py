@@ -36,6 +36,8 @@ class Words(NamedTuple):
     of_it: str
     """The same after "of"."""
     family: str
+    lost: str = "n diverged replicas"
+    """What ``†n`` counts."""
 
 
 SENSITIVITY = Words("default", "the default", "panel")
@@ -75,7 +77,7 @@ def mark_key(significance: pd.DataFrame, words: Words = SENSITIVITY) -> str:
     if (tested["mark"] == stats.IDENTICAL_MARK).any():
         parts.append(f"{stats.IDENTICAL_MARK} identical scores")
     if (significance["n_diverged"] > 0).any():
-        parts.append("†n: n diverged replicas")
+        parts.append(f"†n: {words.lost}")
     return "; ".join(parts) + "." if parts else ""
 
 
@@ -181,10 +183,11 @@ def testing_text(significance: pd.DataFrame, study: Study, words: Words = SENSIT
         return [f"No test was run and no mark is drawn: {_first_reason(significance)}."] if len(significance) else []
     tests = " / ".join(TEST_NAMES[name] for name in tested["test"].unique())
     sizes = " or ".join(str(size) for size in sorted(tested["family"].unique()))
+    article = "an" if words.family[0] in "aeiou" else "a"
     wholes = " or ".join(str(size) for size in sorted(tested["figure_family"].unique()))
     return [
-        f"Marks: {tests} of point against {words.against}, paired by seed, Holm over the {sizes} contrasts of a "
-        f"{words.family} of one data set (over all {wholes} contrasts of a data set: column p_holm_figure of "
+        f"Marks: {tests} of point against {words.against}, paired by seed, Holm over the {sizes} contrasts of "
+        f"{article} {words.family} of one data set (over all {wholes} contrasts of a data set: column p_holm_figure of "
         "significance.csv).",
         mark_key(significance, words),
         f"Equivalence: two one-sided paired t tests (90 % interval inside the margin), Holm within {words.family}. No "
@@ -219,7 +222,7 @@ def dataset_line(
     if len(tested):
         pairs = sorted(tested["n"].unique())
         parts.append(f"n = {pairs[0]} pairs" if len(pairs) == 1 else f"n = {pairs[0]} to {pairs[-1]} pairs")
-        parts.append(_floor_text(tested))
+        parts.append(floor_text(tested))
         parts.append(f"margin ±{tested['margin'].iloc[0]:.3g}")
         out = int(tested["margin_out_of_reach"].sum())
         if out:
@@ -241,7 +244,8 @@ def dataset_line(
     return f"{title}: {'; '.join(parts)}."
 
 
-def _floor_text(tested: pd.DataFrame) -> str:
+def floor_text(tested: pd.DataFrame) -> str:
+    """The least p that these tests can give, and how many stars that can be."""
     raw, adjusted = tested["p_floor"].min(), tested["p_floor_holm"].min()
     if raw == 0:
         return "no floor on p"

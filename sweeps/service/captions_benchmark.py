@@ -10,7 +10,7 @@ from adaptbin.metrics import get_metric
 from sweeps.service.captions import axis_metric
 from sweeps.service.captions_masking import RULE
 from sweeps.service.contrasts_benchmark import LEAST_DATASETS
-from sweeps.service.methods import METHODS, BenchmarkStudy, Method
+from sweeps.service.methods import METHODS, BenchmarkStudy, Method, candidate_words
 from sweeps.service.notes import protocol_notes, seeds_and_probes
 from sweeps.service.ranks import LEVEL, critical_distance, missing_cells
 from sweeps.service.stats import IDENTICAL_MARK
@@ -36,6 +36,18 @@ def tuning_text(study: BenchmarkStudy) -> str:
     )
 
 
+def objectives_text(tables: BenchmarkTables) -> str:
+    """What is chosen for each objective over all its methods, and for which nothing is; ``choices.json`` in words."""
+    chosen = {objective: decision.chosen for objective, decision in tables.objectives.items()}
+    told = "; ".join(candidate_words(name, point) for name, point in chosen.items() if point is not None)
+    undecided = [
+        f" Nothing is chosen for {objective}: {decision.reason}."
+        for objective, decision in tables.objectives.items()
+        if decision.chosen is None
+    ]
+    return f"Chosen for each objective, over all its maskings: {told or 'nothing'}.{''.join(undecided)}"
+
+
 def caption_text(tables: BenchmarkTables, study: BenchmarkStudy) -> str:
     """The caption of one data set as plain text: the figure, the tuning, what is missing, departures."""
     (dataset,), table, replicas = study.datasets, tables.table, tables.replicas
@@ -50,6 +62,7 @@ def caption_text(tables: BenchmarkTables, study: BenchmarkStudy) -> str:
         tuning_text(study),
         f"No test was planned within one data set: differences are descriptive{_error_text(error)}.",
         *undecided_text(table),
+        objectives_text(tables),
         _diverged_text(table),
         LATEX_NOTE,
         *(f"{note}." for note in protocol_notes(study)),

@@ -1,7 +1,9 @@
-"""What the masking study chose for a data set, as a file that later studies take their default point from.
+"""What a study chose for a data set, as a file that later studies take points from.
 
-A choice holds only under the conditions that it was made under, so all of them are in the file and are compared before
-anything is trained.  The number of seeds alone may differ, which is then told.
+The masking study leaves one, a default point, in a file of its own; the benchmark leaves one per objective
+(:mod:`sweeps.service.pretext_choices`).  A choice holds only under the conditions that it was made under, so all of
+them are in the file and are compared before anything is trained.  The number of seeds alone may differ, which is then
+told.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from adaptbin.config import METHOD_VERSION, Architecture, Budget, Hyperparameters, Protocol, SeedsVary
+from adaptbin.config import METHOD_VERSION, Architecture, Budget, Hyperparameters, PretextName, Protocol, SeedsVary
 from adaptbin.errors import ConfigError
 from adaptbin.metrics import get_metric
 from sweeps.service.files import write_text
@@ -31,7 +33,7 @@ CHOOSING_STUDY = "masking"
 """Name, and folder under the output, of the study that makes choices."""
 
 CHOSEN_FIELDS = ("masking", "mask_prob", "t_init")
-"""Fields of :class:`adaptbin.config.Hyperparameters` that are chosen; the others are at their default."""
+"""Fields of :class:`adaptbin.config.Hyperparameters` that are chosen; all others but the pretext are the default's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +73,22 @@ class Choice:
         return {**parts, **settings, "seeds": list(self.seeds)}
 
     def require_fit(
-        self, card: DatasetCard, *, protocol: Protocol, budget: Budget, seeds_vary: SeedsVary, metric: str
+        self,
+        card: DatasetCard,
+        *,
+        protocol: Protocol,
+        budget: Budget,
+        seeds_vary: SeedsVary,
+        metric: str,
+        pretext: PretextName = "adaptive_binning",
     ) -> None:
         """Raise ConfigError unless a study of ``card`` under these conditions may take the choice over.
 
-        ``metric``: name of the study's primary metric on that data set.
+        ``metric``: name of the study's primary metric on that data set.  ``pretext``: that of the point that is set.
         """
         for what, made_for, wanted in (
             ("data set", self.dataset, card.key),
+            ("pretext", self.hyperparameters.pretext, pretext),
             ("table fingerprint", self.fingerprint, card.fingerprint),
             ("method version", self.method_version, METHOD_VERSION),
             ("architecture", self.architecture, card.architecture),
@@ -121,21 +131,26 @@ def read_choice(path: Path) -> Choice:
     if parts["schema"] != CHOICE_SCHEMA:
         raise ConfigError(f"schema of a choice must be {CHOICE_SCHEMA}, got {parts['schema']!r} in {path}")
     try:
-        return _from_dict(parts, path)
+        return choice_from_dict(parts, path)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{what}, got {path}: {error}") from error
 
 
-def _from_dict(parts: Mapping[str, Any], path: Path) -> Choice:
+def choice_from_dict(parts: Mapping[str, Any], path: Path) -> Choice:
+    """A choice from :meth:`Choice.to_dict`, read from the file at ``path``.
+
+    Raises ValueError (of which ConfigError is one), KeyError, TypeError or AttributeError when it is not a whole one.
+    """
     known = {f.name for f in fields(Choice)} - {"path"}
     if parts.keys() != known:
         raise ValueError(f"it must hold {', '.join(sorted(known))}, got {', '.join(sorted(parts))}")
     settings = {name: kind.from_dict(parts[name]) for name, kind in _SETTINGS.items()}
     choice = Choice(**{**parts, **settings, "seeds": tuple(parts["seeds"]), "path": path})
-    usual = choice.apply_to(Hyperparameters())
+    chosen = {name: getattr(choice.hyperparameters, name) for name in ("pretext", *CHOSEN_FIELDS)}
+    usual = Hyperparameters(**chosen)
     if choice.hyperparameters != usual:
         rule, got = _difference(usual, choice.hyperparameters)
-        raise ValueError(f"all but {', '.join(CHOSEN_FIELDS)} must be at the default, {rule}, got {got}")
+        raise ValueError(f"all but {', '.join(chosen)} must be at the default, {rule}, got {got}")
     if not choice.seeds or not all(type(seed) is int for seed in choice.seeds):
         raise ValueError(f"seeds must be whole numbers, at least one, got {list(choice.seeds)}")
     if choice.seeds_vary not in get_args(SeedsVary):

@@ -111,11 +111,21 @@ def contrast_rows(
 
     of_dataset: table of replicas, at least one; ``is_default`` marks those of the default.  planned: seeds asked for.
     """
-    rows: list[dict[str, Any]] = []
-    for places in families:
-        family = [_contrast(of_dataset, place, test, planned, len(places)) for place in places]
-        _adjust(family, {"p": "p_holm", "p_tost": "p_tost_holm"})
-        rows += family
+    rows = [row for places in families for row in family_rows(of_dataset, places, test=test, planned=planned)]
+    return judged(rows)
+
+
+def family_rows(
+    of_dataset: pd.DataFrame, places: Sequence[Place], *, test: AskedTest, planned: int
+) -> list[dict[str, Any]]:
+    """Points of one family against the rows that ``is_default`` marks, adjusted together; see :func:`contrast_rows`."""
+    family = [_contrast(of_dataset, place, test, planned, len(places)) for place in places]
+    _adjust(family, {"p": "p_holm", "p_tost": "p_tost_holm"})
+    return family
+
+
+def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """All rows of one data set, with what they are only together: adjusted over all, marks and verdicts."""
     _adjust(rows, {"p": "p_holm_figure"})
     return [row | {"figure_family": len(rows)} | _judge(row) for row in rows]
 

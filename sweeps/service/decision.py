@@ -18,6 +18,7 @@ import pandas as pd
 
 from adaptbin.config import Hyperparameters
 from adaptbin.metrics import get_metric
+from sweeps.service.choice import Choice
 from sweeps.service.grid import GridStudy
 from sweeps.service.notes import named_seeds
 from sweeps.service.stats import Floats, mean_interval, signed_differences
@@ -52,6 +53,8 @@ class Decision:
     """Points compared."""
     n_diverged: int
     """How many of these had a diverged seed and could not be chosen."""
+    val_mean: float = math.nan
+    """Validation score of the choice, mean over seeds; nan where nothing is chosen."""
     runner_up: RunnerUp | None = None
     tied: int = 1
     """Points with the best mean; the first of them is the choice."""
@@ -87,10 +90,33 @@ def decide(
     return Decision(
         chosen=candidates[first],
         reason="",
+        val_mean=float(points["val_mean"].iloc[first]),
         runner_up=runner_up,
         tied=tied,
         n_points=len(points),
         n_diverged=n_diverged,
+    )
+
+
+def choice_of(decision: Decision, study: GridStudy, metric: str) -> Choice | None:
+    """What was chosen for the only data set of ``study``, with all conditions; None where nothing was."""
+    if decision.chosen is None:
+        return None
+    (card,) = study.cards
+    return Choice(
+        dataset=card.key,
+        fingerprint=card.fingerprint,
+        architecture=card.architecture,
+        protocol=study.protocol,
+        budget=study.budget,
+        seeds=study.seeds,
+        seeds_vary=study.seeds_vary,
+        metric=metric,
+        higher_is_better=get_metric(metric).higher_is_better,
+        hyperparameters=decision.chosen,
+        val_mean=decision.val_mean,
+        points_compared=decision.n_points,
+        points_diverged=decision.n_diverged,
     )
 
 

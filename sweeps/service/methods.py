@@ -31,6 +31,9 @@ PRETEXTS: dict[Objective, PretextName] = {
 }
 """Objective, as the paper abbreviates it -> pretext."""
 
+BENCHMARK = "benchmark"
+"""Name, and folder under the output, of the study that compares the paper's linear probes."""
+
 METHOD = ("binning", "masking", "objective")
 """Columns that name a method."""
 
@@ -85,7 +88,7 @@ class BenchmarkStudy(GridStudy):
 
     is_joint: ClassVar[bool] = True
 
-    name: str = "benchmark"
+    name: str = BENCHMARK
 
     @cached_property
     def candidates(self) -> dict[Method, tuple[Hyperparameters, ...]]:
@@ -148,3 +151,9 @@ def settings_of(method: Method, mask_prob: float, t_init: int | None) -> list[st
     if method.has_bins:
         words.append(f"{'T' if method.binning == 'fixed' else 'T_init'} {t_init}")
     return words
+
+
+def candidate_words(objective: Objective, point: Hyperparameters) -> str:
+    """``BR random, p_m 0.2, T 10``: a candidate of any method of an objective."""
+    (method,) = (each for each in METHODS if (each.objective, each.masking) == (objective, point.masking))
+    return ", ".join([f"{objective} {point.masking}", *settings_of(method, point.mask_prob, point.t_init)])

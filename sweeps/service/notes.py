@@ -49,10 +49,9 @@ def protocol_notes(study: Study) -> tuple[str, ...]:
             notes.append(f"{title}: {', '.join(differing)}")
     for dataset, choice in study.choices.items():
         point = ", ".join(f"{name} {getattr(choice.hyperparameters, name)}" for name in CHOSEN_FIELDS)
-        same = set(choice.seeds) == set(study.seeds)
-        with_seeds = "the same seeds" if same else f"{named_seeds(choice.seeds)} (here {named_seeds(study.seeds)})"
+        with_seeds = seeds_of_choice(choice.seeds, study.seeds)
         notes.append(f"Default point of {dataset}, chosen on validation with {with_seeds}: {point}")
-    return tuple(notes)
+    return (*notes, *study.notes)
 
 
 def seeds_and_probes(study: Study) -> str:
@@ -62,6 +61,12 @@ def seeds_and_probes(study: Study) -> str:
     if study.finetuning is not None:
         probes, varies = "one fine-tuned model each", varies.replace("probes", "fine-tuning")
     return f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({probes}; {varies})"
+
+
+def seeds_of_choice(chosen_with: Sequence[int], seeds: Sequence[int]) -> str:
+    """``the same seeds``, or those that a choice was made with, and those of the study that takes it over."""
+    same = set(chosen_with) == set(seeds)
+    return "the same seeds" if same else f"{named_seeds(chosen_with)} (here {named_seeds(seeds)})"
 
 
 def named_seeds(seeds: Sequence[int]) -> str:

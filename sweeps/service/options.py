@@ -14,18 +14,19 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from adaptbin.config import Budget, Finetuning, Hyperparameters, Protocol, SeedsVary
+from adaptbin.config import Budget, EncoderName, Finetuning, Hyperparameters, Protocol, SeedsVary
 from adaptbin.data.registry import get_card
 from adaptbin.errors import ConfigError, nearest
 from adaptbin.metrics import get_metric, metrics_of, primary_metric
 from sweeps.service.choice import CHOSEN_FIELDS
+from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.panels import PANELS
 from sweeps.service.parameters import DEFAULT_MASK_PROB, PRESETS, parameters
 from sweeps.service.plan import Resources
 from sweeps.service.points import AskedTest
 from sweeps.service.stores import without_password
 
-LISTS = ("--dataset", "--panel", "--seeds", "--t-max")
+LISTS = ("--dataset", "--encoder", "--panel", "--seeds", "--t-max")
 """Options whose values may follow as several words."""
 
 
@@ -75,6 +76,8 @@ class Options:
     """Epochs between refinements of the ablation w/o FPT; None: patience + 1."""
     t_max: tuple[int, ...] | None = None
     """T_max of further ablations; None: the usual ones."""
+    encoders: tuple[EncoderName, ...] = ()
+    """Encoders to train."""
     finetuning: Finetuning | None = None
     """How models are trained on labels; None where the script fine-tunes none."""
 
@@ -171,8 +174,8 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         seeds_vary=given.get("seeds_vary", "pretrain"),
         budget=Budget(
             epochs=_or(given["epochs"], preset.epochs),
-            probe_epochs=_or(given["probe_epochs"], preset.probe_epochs),
-            probes=given["probes"],
+            probe_epochs=_or(given.get("probe_epochs"), preset.probe_epochs),
+            probes=given.get("probes", Budget().probes),
         ),
         protocol=Protocol.named(given["protocol"]),
         pack=given["pack"],
@@ -222,8 +225,11 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     if "panel" in given:
         asked = flat_names(given["panel"]) or PANELS
         own |= {"panels": tuple(key for key in PANELS if key in asked), "values": given["value"]}
+    if "encoder" in given:
+        encoders = flat_names(given["encoder"]) or ENCODERS
+        own["encoders"] = tuple(name for name in ENCODERS if name in encoders)
     if "finetune_epochs" in given:
-        own["finetuning"] = Finetuning(epochs=_or(given["finetune_epochs"], PRESETS[given["preset"]].probe_epochs))
+        own["finetuning"] = Finetuning(epochs=_or(given["finetune_epochs"], PRESETS[given["preset"]].finetune_epochs))
     if "masking" in given:
         own["default"] = _default_point(given)
     return own
@@ -260,7 +266,7 @@ def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options for the manifest: plain values, lists flat, no password, and no folder, which decides no number."""
     folders = ("output", "data_dir", "storage", "choice_from")
     typed = {name: _plain(value) for name, value in given.items() if value not in (None, ()) and name not in folders}
-    for name in ("dataset", "panel"):
+    for name in ("dataset", "encoder", "panel"):
         if name in given:
             typed[name] = list(flat_names(given[name]))
     if given["tracking_uri"] is not None:

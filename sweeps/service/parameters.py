@@ -14,6 +14,7 @@ from adaptbin.config import MAX_SEED, Budget, Hyperparameters, MaskingKind, Seed
 from adaptbin.data.registry import CARDS
 from adaptbin.errors import ConfigError, unknown
 from adaptbin.metrics import METRICS
+from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.panels import PANELS
 from sweeps.service.points import AskedTest
 from sweeps.service.variants import T_MAXS
@@ -29,10 +30,10 @@ class Preset:
     seeds: int
     epochs: int
     probe_epochs: int
-    """Also those of a fine-tuning."""
+    finetune_epochs: int
 
 
-PRESETS = {"paper": Preset(10, 1000, 100), "quick": Preset(3, 60, 30)}
+PRESETS = {"paper": Preset(10, 1000, 100, 100), "quick": Preset(3, 60, 30, 10)}
 
 MOST_SEEDS = 10_000
 
@@ -43,15 +44,23 @@ DEFAULT_MASK_PROB = 0.2
 
 
 def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
-    """All options of a script, in the order of the help page: ``own`` are those that not every script has."""
-    presets = "; ".join(f"{k}: {v.seeds} seeds, {v.epochs} and {v.probe_epochs} epochs" for k, v in PRESETS.items())
+    """All options of a script, in the order of the help page: ``own`` are those that not every script has.
+
+    A script that fine-tunes has no probes.
+    """
+    own = list(own)
+    finetunes = any(option.name == "finetune_epochs" for option in own)
+    presets = "; ".join(
+        f"{name}: {preset.seeds} seeds, {preset.epochs} and "
+        f"{preset.finetune_epochs if finetunes else preset.probe_epochs} epochs"
+        for name, preset in PRESETS.items()
+    )
     return [
         _dataset_option(),
         _one("--preset", tuple(PRESETS), f"How much to train ({presets}).", "paper"),
         _option("--seeds", _Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
         _option("--epochs", int, "Pretraining epochs."),
-        _option("--probe-epochs", int, "Epochs of each linear probe."),
-        _option("--probes", int, "Linear probes per replica; its score is their mean.", Budget().probes),
+        *([] if finetunes else _probe_options()),
         *own,
         _protocol_option(),
         _option("--pack", int, "Most replicas trained together; by default all points of one seed, or fewer where "
@@ -72,6 +81,13 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         _option("--retry-failed", bool, "Train again what failed in earlier runs.", False, is_flag=True),
         _option("--rebuild", bool, "Tables, figures and MLflow from the results files alone.", False, is_flag=True),
     ]  # fmt: skip
+
+
+def _probe_options() -> list[click.Parameter]:
+    return [
+        _option("--probe-epochs", int, "Epochs of each linear probe."),
+        _option("--probes", int, "Linear probes per replica; its score is their mean.", Budget().probes),
+    ]
 
 
 def seeds_vary_options() -> list[click.Parameter]:
@@ -109,7 +125,23 @@ def default_point_options() -> list[click.Parameter]:
 
 def finetuning_options() -> list[click.Parameter]:
     """How long models are trained on labels."""
-    return [_option("--finetune-epochs", int, "Epochs of each fine-tuning; as many as a preset's probes have.")]
+    return [_option("--finetune-epochs", int, "Epochs of each fine-tuning.")]
+
+
+def encoder_options() -> list[click.Parameter]:
+    """Which encoders are trained."""
+    return [
+        _option("--encoder", _Names("encoder", ENCODERS), f"Encoders to train, of: {', '.join(ENCODERS)}.  "
+                "[default: all]", multiple=True),
+    ]  # fmt: skip
+
+
+def pretext_choice_options() -> list[click.Parameter]:
+    """How each pretext of each data set is masked and binned, as the benchmark chose it."""
+    return [
+        _option("--choice-from", _PATH, "Take masking, p_m and T of every pretext from what benchmark.py chose: its "
+                "--output, or a choices.json.  [default: no masking, T 2; MR, which needs one: constant, p_m 0.2]"),
+    ]  # fmt: skip
 
 
 def choice_options() -> list[click.Parameter]:

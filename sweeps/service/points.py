@@ -194,6 +194,11 @@ class Study(ABC):
         Several data sets at once are asked for only where the study :attr:`is_joint`.
         """
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of its points must be told wherever results are shown, a sentence each without the full stop."""
+        return ()
+
     # -------------------------------------------------------------------- what all have in common
 
     @property

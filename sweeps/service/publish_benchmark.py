@@ -13,6 +13,7 @@ from sweeps.service.captions_benchmark import (
     caption_text,
     contrasts_text,
     joint_caption_text,
+    objectives_text,
     ranks_text,
     table_caption,
 )
@@ -22,12 +23,13 @@ from sweeps.service.figures_style import save_figure
 from sweeps.service.files import write_text
 from sweeps.service.methods import BenchmarkStudy
 from sweeps.service.notes import protocol_notes
+from sweeps.service.pretext_choices import PretextChoices, write_choices
 from sweeps.service.publish import Published
 from sweeps.service.ranks import ranks_frame
 from sweeps.service.tables import write_manifest, write_tables
 from sweeps.service.tables_benchmark import benchmark_tables, ranks_table, summary_table
 from sweeps.service.tables_grid import point_summaries
-from sweeps.service.typeset import latex, markdown
+from sweeps.service.typeset_benchmark import latex, markdown
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -46,9 +48,9 @@ def publish(
 ) -> Published:
     """Write ``table.csv``, ``table.md``, ``table.tex``, ``caption.txt`` and ``manifest.json``.
 
-    Of one data set also ``candidates.csv``, ``replicas.csv`` and the figure; of several ``contrasts.csv``,
-    ``contrast_pairs.csv`` and, unless a cell is missing, ``ranks.csv`` and the rank diagram.  ``primary`` names the
-    primary metric per data set.
+    Of one data set also ``candidates.csv``, ``replicas.csv``, ``choices.json`` and the figure; of several
+    ``contrasts.csv``, ``contrast_pairs.csv`` and, unless a cell is missing, ``ranks.csv`` and the rank diagram.
+    ``primary`` names the primary metric per data set.
     """
     per_dataset = {name: benchmark_tables(records, study.only(name), primary[name]) for name in study.datasets}
     table = pd.concat([tables.table for tables in per_dataset.values()], ignore_index=True)
@@ -58,8 +60,10 @@ def publish(
         (tables,) = per_dataset.values()
         files += write_tables(folder, candidates=tables.candidates, replicas=tables.replicas)
         files += save_figure(benchmark_figure(tables, study), folder)
+        choices = PretextChoices.of(tables.objectives, study, primary[study.datasets[0]])
+        files.append(write_choices(choices, folder))
         caption = caption_text(tables, study)
-        shown.append(summary_table(table))
+        shown += [summary_table(table), Text(objectives_text(tables))]
     else:
         pairs = pairs_frame(table)
         contrasts = contrasts_frame(pairs, table, study)

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.text import Text
 
-from adaptbin.metrics import get_metric
 from sweeps.service.captions_masking import caption_text, choice_text
-from sweeps.service.choice import CHOICE_FILE, Choice, write_choice
+from sweeps.service.choice import CHOICE_FILE, write_choice
+from sweeps.service.decision import choice_of
 from sweeps.service.figures_masking import masking_figure
 from sweeps.service.figures_style import save_figure
 from sweeps.service.files import write_text
@@ -19,7 +19,7 @@ from sweeps.service.notes import protocol_notes
 from sweeps.service.publish import Published
 from sweeps.service.tables import write_manifest, write_tables
 from sweeps.service.tables_grid import point_summaries
-from sweeps.service.tables_masking import MaskingTables, masking_tables, summary_table
+from sweeps.service.tables_masking import masking_tables, summary_table
 
 
 def publish(
@@ -39,7 +39,7 @@ def publish(
     (dataset,) = study.datasets
     metric = primary[dataset]
     tables = masking_tables(records, study, metric, show_test=show_test)
-    choice = _choice(tables, study, metric)
+    choice = choice_of(tables.decision, study, metric)
     if choice is None:
         # An earlier one rests on other results than the tables that come now.
         (folder / CHOICE_FILE).unlink(missing_ok=True)
@@ -62,25 +62,4 @@ def publish(
         tuple(files),
         summaries={(dataset, study.seeds_vary): point_summaries(tables.points, study)},
         shown=(summary_table(tables, study, show_test=show_test), Text(choice_text(tables, study))),
-    )
-
-
-def _choice(tables: MaskingTables, study: MaskingStudy, metric: str) -> Choice | None:
-    decision, (card,) = tables.decision, study.cards
-    if decision.chosen is None:
-        return None
-    return Choice(
-        dataset=card.key,
-        fingerprint=card.fingerprint,
-        architecture=card.architecture,
-        protocol=study.protocol,
-        budget=study.budget,
-        seeds=study.seeds,
-        seeds_vary=study.seeds_vary,
-        metric=metric,
-        higher_is_better=get_metric(metric).higher_is_better,
-        hyperparameters=decision.chosen,
-        val_mean=float(tables.points.loc[tables.points["chosen"], "val_mean"].iloc[0]),
-        points_compared=decision.n_points,
-        points_diverged=decision.n_diverged,
     )

@@ -21,7 +21,7 @@ from adaptbin.errors import DataError
 from adaptbin.metrics import METRICS, get_metric
 from sweeps.service.files import write_text
 from sweeps.service.panels import SensitivityStudy
-from sweeps.service.points import Study
+from sweeps.service.points import Point, Study
 from sweeps.service.stats import Floats, mean_interval, standard_deviation
 
 POINT_KEYS = ["dataset", "panel", "value"]
@@ -55,7 +55,7 @@ def replica_frame(
 def frame_of_places(
     records: Iterable[Mapping[str, Any]],
     study: Study,
-    places: Mapping[str, Sequence[tuple[Mapping[str, Any], Hyperparameters]]],
+    places: Mapping[str, Sequence[tuple[Mapping[str, Any], Point | Hyperparameters]]],
     metrics: Mapping[str, str],
     primary: Mapping[str, str],
     first: Sequence[str],

@@ -17,7 +17,7 @@ from rich.table import Table
 
 from adaptbin.metrics import get_metric
 from sweeps.service.decision import Decision, decide
-from sweeps.service.methods import METHOD, BenchmarkStudy, Method
+from sweeps.service.methods import METHOD, METHODS, PRETEXTS, BenchmarkStudy, Method, Objective
 from sweeps.service.ranks import rank_scores
 from sweeps.service.tables import number_text
 from sweeps.service.tables_grid import TEST_OF_POINT, hide_test, mark_chosen, points_frame, replica_frame
@@ -39,6 +39,8 @@ class BenchmarkTables:
     """One row per replica of a chosen candidate."""
     table: pd.DataFrame
     """One row per method, with columns :data:`COLUMNS`; see :func:`benchmark_tables`."""
+    objectives: Mapping[Objective, Decision]
+    """What validation chooses for each objective, among the candidates of all its methods: masking, p_m and T."""
 
     @property
     def candidates(self) -> pd.DataFrame:
@@ -63,13 +65,23 @@ def benchmark_tables(records: Iterable[Mapping[str, Any]], study: BenchmarkStudy
     decisions = {}
     for method, candidates in study.candidates.items():
         decisions[method] = decide(rows_of_method(points, method), replicas, study, candidates)
+    objectives = {objective: _decide_objective(points, replicas, study, objective) for objective in PRETEXTS}
     mark_chosen(replicas, points, study, [decision.chosen for decision in decisions.values()])
     hide_test(replicas, points)
     table = _table(points, replicas, decisions, metric)
     for frame in (points, replicas, table):
         frame["t_init"] = frame["t_init"].astype("Int64").mask(frame["binning"] == "none")
     chosen = replicas[replicas["chosen"]].drop(columns="chosen").reset_index(drop=True)
-    return BenchmarkTables(points, chosen, table)
+    return BenchmarkTables(points, chosen, table, objectives)
+
+
+def _decide_objective(
+    points: pd.DataFrame, replicas: pd.DataFrame, study: BenchmarkStudy, objective: Objective
+) -> Decision:
+    """Methods of one objective follow each other with the simplest masking first, and so do their candidates."""
+    methods = [method for method in METHODS if method.objective == objective]
+    candidates = [point for method in methods for point in study.candidates[method]]
+    return decide(points[points["objective"] == objective], replicas, study, candidates)
 
 
 def _table(

@@ -19,6 +19,7 @@ from sweeps.service.options import Options, parse_options
 from sweeps.service.panels import Panel, SensitivityStudy, get_panels
 
 CHOSEN = Hyperparameters(masking="random", mask_prob=0.2, t_init=10)
+OF_BIN_RECON = replace(CHOSEN, pretext="bin_recon")
 
 
 def choice_of(dataset: str = "eol", **changes: Any) -> Choice:
@@ -85,6 +86,7 @@ def test_a_file_or_an_output_folder_may_be_named(tmp_path: Path) -> None:
             "",
             "the protocol .*, label_order clinical, .*, got label_order alph",
         ),
+        ({"hyperparameters": OF_BIN_RECON}, "", "made for the pretext .*, adaptive_binning, got bin_recon in"),
         ({}, "--protocol released", "the protocol .*, label_order alphabetical, .*, got label_order clinical"),
         ({"budget": Budget(epochs=60)}, "", "the budget of .*, epochs 1000, got epochs 60 in"),
         ({}, "--preset quick", "the budget .*, epochs 60, probe_epochs 30, got epochs 1000, probe_epochs 100 in"),
@@ -108,7 +110,7 @@ def test_other_conditions_are_refused(tmp_path: Path, changes: dict[str, Any], w
         ({"schema": 2}, "schema of a choice must be 1, got 2 in"),
         ({"schema": None}, "schema of a choice must be 1, got None in"),
         ({"extra": 1}, "it must hold architecture, .*, got architecture, .*extra"),
-        ({"budget": {"epochs": 0}}, "epochs must be a whole number >= 1, got 0"),
+        ({"budget": {"epochs": -1}}, "epochs must be a whole number >= 0, got -1"),
         ({"budget": {"epoch": 1}}, "unknown key 'epoch' for Budget; did you mean 'epochs'"),
         ({"budget": 3}, "a choice must be a file that masking.py has written, got"),
         ({"architecture": {}}, "a choice must be a file that masking.py has written, got"),

@@ -12,7 +12,8 @@ from sweeps.service.captions_benchmark import table_caption
 from sweeps.service.methods import METHOD, METHODS, BenchmarkStudy
 from sweeps.service.ranks import rank_scores, ranks_frame
 from sweeps.service.tables_benchmark import benchmark_tables
-from sweeps.service.typeset import LATEX_WRAPPER, latex, markdown, sheet_of
+from sweeps.service.typeset import LATEX_WRAPPER
+from sweeps.service.typeset_benchmark import latex, markdown, sheet_of
 from tests.service.synthetic import METRIC_OF, FakeCard, as_printed, make_benchmark_records
 
 DATASETS = ("eol", "pt")
