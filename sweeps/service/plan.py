@@ -1,8 +1,8 @@
 """What is left to do, cut into packs: a pure function of the study, of what is finished, and of the machine.
 
-A pack is trained together in one process.  The default is one pack per seed, which holds every point of that seed; with
-fewer such packs than would keep all workers busy, each is cut into equal parts.  No pack is larger than the memory that
-it is given.
+A pack is trained together in one process.  The default is one pack per seed, which holds every point of that seed and of
+one kind of work; with fewer such packs than would keep all workers busy, each is cut into equal parts, and where they are
+many and small, those of some seeds are joined.  No pack is larger than the memory that it is given.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from functools import cached_property
 from adaptbin.config import Replica
 from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
-from sweeps.service.memory import Need, largest_pack, memory_of_a_pack
+from sweeps.service.memory import STACK, Need, largest_pack, memory_of_a_pack
 from sweeps.service.nodes import Node
 from sweeps.service.points import Study, Work, pretraining_of, work_of
 
@@ -230,8 +230,7 @@ class _Cutter:
         groups = group_replicas(replicas)
         if self._size is not None:
             return [part for group in groups for part in self.cut(group)]
-        buckets = [bucket for group in groups for bucket in _by_pretraining_seed(group)]
-        parts = _best_cut(buckets, workers)
+        buckets, parts = _best_cut(groups, workers)
         return [small for bucket in buckets for part in chunk(_atoms(bucket), parts) for small in self.cut(part)]
 
     def cut(self, replicas: Sequence[Replica]) -> list[list[Replica]]:
@@ -245,11 +244,18 @@ class _Cutter:
         return chunk(models, max(len(packs), math.ceil(len(models) / most)))
 
 
-def _by_pretraining_seed(replicas: Iterable[Replica]) -> list[list[Replica]]:
-    buckets: dict[int, list[Replica]] = {}
+def _by_pretraining_seed(replicas: Iterable[Replica], together: int = 1) -> list[list[Replica]]:
+    """One bucket per seed, or for several seeds that have no more than ``together`` models."""
+    seeds: dict[int, list[Replica]] = {}
     for replica in replicas:
-        buckets.setdefault(replica.seeds.pretrain, []).append(replica)
-    return list(buckets.values())
+        seeds.setdefault(replica.seeds.pretrain, []).append(replica)
+    buckets: list[list[Replica]] = []
+    for of_seed in seeds.values():
+        if buckets and len(_atoms([*buckets[-1], *of_seed])) <= together:
+            buckets[-1] += of_seed
+        else:
+            buckets.append(of_seed)
+    return buckets
 
 
 def _atoms(replicas: Iterable[Replica]) -> list[list[Replica]]:
@@ -266,19 +272,30 @@ def _models(replicas: Sequence[Replica]) -> list[list[Replica]]:
     return atoms if replicas[0].finetuning is None else [[replica] for atom in atoms for replica in atom]
 
 
-def _best_cut(buckets: Sequence[Sequence[Replica]], workers: int) -> int:
-    """Into how many parts to cut each bucket so that the last worker is done first; ties go to fewer, larger packs."""
-    sizes = [len(_atoms(bucket)) for bucket in buckets]
+def _best_cut(groups: Sequence[Sequence[Replica]], workers: int) -> tuple[list[list[Replica]], int]:
+    """Buckets of replicas, and into how many parts to cut each, so that the last worker is done first.
 
-    def duration(parts: int) -> float:
+    Ties go to fewer parts, and to a bucket per seed.
+    """
+
+    def duration(sizes: Sequence[int], parts: int) -> float:
         costs = [size / parts + STEP_OVERHEAD for size in sizes for _ in range(min(parts, size))]
         busy = [0.0] * min(max(workers, 1), len(costs))
         for cost in costs:  # each pack goes to the first free worker, as in the run
             heapq.heapreplace(busy, busy[0] + cost)
         return max(busy)
 
-    # More parts than workers only adds overhead once every bucket alone feeds all of them.
-    return min(range(1, min(max(sizes, default=1), 2 * max(workers, 1)) + 1), key=duration) if sizes else 1
+    found: list[tuple[float, list[list[Replica]], int]] = []
+    for together in range(1, STACK + 1):  # no more models than are computed together anyhow
+        buckets = [bucket for group in groups for bucket in _by_pretraining_seed(group, together)]
+        sizes = [len(_atoms(bucket)) for bucket in buckets]
+        # More parts than workers only adds overhead once every bucket alone feeds all of them.
+        for parts in range(1, min(max(sizes, default=1), 2 * max(workers, 1)) + 1):
+            found.append((duration(sizes, parts) if sizes else 0.0, buckets, parts))
+        if together == 1 and min(sizes, default=STACK) > STACK // 2:
+            break  # no two can be joined
+    _, buckets, parts = min(found, key=lambda option: option[0])
+    return buckets, parts
 
 
 def chunk(atoms: Sequence[Sequence[Replica]], parts: int) -> list[list[Replica]]:

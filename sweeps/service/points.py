@@ -218,8 +218,13 @@ class Study(ABC):
         """
         return tuple(self.point(dataset, hyperparameters) for hyperparameters in self.unique_points_of(dataset))
 
-    def point(self, dataset: str, hyperparameters: Hyperparameters) -> Point:
-        """The point with these hyperparameters, and everything else as the data set's card and the study have it."""
+    def point(self, dataset: str, hyperparameters: Point | Hyperparameters) -> Point:
+        """The point with these hyperparameters, and everything else as the data set's card and the study have it.
+
+        A whole point is what it is.
+        """
+        if isinstance(hyperparameters, Point):
+            return hyperparameters
         return Point(
             hyperparameters=hyperparameters,
             architecture=self.card(dataset).architecture,
@@ -271,8 +276,7 @@ class Study(ABC):
 
         Hyperparameters alone stand for their :meth:`point`.
         """
-        if isinstance(point, Hyperparameters):
-            point = self.point(card.key, point)
+        point = self.point(card.key, point)
         return Replica(
             dataset=card.key,
             fingerprint=card.fingerprint,

@@ -95,6 +95,16 @@ def test_fewer_seeds_than_workers_are_cut_evenly() -> None:
     assert sorted(sizes(study_of(seeds=3, panels=",".join(PANELS)), workers=2)) == [10, 10, 10, 11, 11, 11]
 
 
+def test_seeds_of_few_points_are_joined_where_workers_have_enough_without() -> None:
+    study = EncoderStudy(cards=(get_card("eol"),), seeds=tuple(range(10)))  # four kinds of work, a point each
+    few = make_plan(study, (), workers=2)
+    assert [len(pack.replicas) for pack in few.packs] == [5] * 8
+    assert [r.seed for r in few.packs[0].replicas] == [0, 1, 2, 3, 4]
+    assert len(make_plan(study, (), workers=40).packs) == 40
+    by_split = EncoderStudy(cards=(get_card("eol"),), seeds=tuple(range(10)), seeds_vary="split")
+    assert len(make_plan(by_split, (), workers=1).packs) == 40  # they see other rows
+
+
 def test_an_explicit_size_may_join_seeds_but_never_splits() -> None:
     assert sizes(study_of(seeds=4), pack_size=1000) == [36]
     assert sizes(study_of(seeds=4), pack_size=10) == [9, 9, 9, 9]
