@@ -1,8 +1,8 @@
 """What is left to do, cut into packs: a pure function of the study, of what is finished, and of the machine.
 
-A pack is trained together in one process.  The default is one pack per seed, which holds every point of that seed and of
-one kind of work; with fewer such packs than would keep all workers busy, each is cut into equal parts, and where they are
-many and small, those of some seeds are joined.  No pack is larger than the memory that it is given.
+A pack is trained together in one process.  The default is one pack per seed and kind of work, which holds every point
+of these; with fewer such packs than would keep all workers busy, each is cut into equal parts, and where they are many
+and small, those of some seeds are joined.  No pack is larger than the memory that it is given.
 """
 
 from __future__ import annotations
