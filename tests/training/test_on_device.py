@@ -228,8 +228,8 @@ def test_fine_tuning_waits_once_per_epoch(encoder: EncoderName) -> None:
             there.run_epoch()
             # Rows that got better are read with the epoch's one report, and sent back as an index.
             assert device.waits - waits <= 2 or epoch == 0
+        assert there._steps.captures == 1
         scores = there.scores()
-    assert there._steps.captures == 1
     for name, values in here.history.items():
         torch.testing.assert_close(there.history[name], values, rtol=1e-3, atol=1e-4)
     for ours, theirs in zip(here.scores(), scores, strict=True):
