@@ -1,6 +1,6 @@
 """Hold what the other scripts left against the paper: one page, report.md, and report.csv with every number in it.
 
-It reads the tables in their output folders and trains nothing: scores beside the paper's Tables 1 and 3, how many of
+It reads the tables in their output folders and trains nothing: scores beside the paper's Tables 1, 3 and 4, how many of
 its orderings hold, where the variance is, and models that need no pretraining. What was not run is named.
 """
 

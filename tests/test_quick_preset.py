@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps import ablation, benchmark, masking, report, sensitivity, variance
+from sweeps import ablation, benchmark, finetune, masking, report, sensitivity, variance
 from sweeps.service.local import InProcessRunner
 from tests.scripts import results
 
@@ -19,15 +19,18 @@ REPLICAS: dict[Any, tuple[int, str]] = {
     benchmark: (141, "table.csv"),
     ablation: (24, "points.csv"),
     variance: (9, "components.csv"),
+    finetune: (24, "table.csv"),
 }
-"""Script -> the replicas of its points (21, 14, 47, 8, or 1 under 3 kinds of seeds), 3 seeds each, and a table."""
+"""Script -> the replicas of its points (21, 14, 47, 8, 1 under 3 kinds of seeds, or 8), 3 seeds each, and a table."""
+OPTIONS: dict[Any, list[str]] = {finetune: ["--encoder", "mlp,resnet"]}
+"""Script -> what it is given besides, so that it takes seconds."""
 
 
 @pytest.mark.usefixtures("no_mlflow")
 @pytest.mark.parametrize("dataset", ["eol", "breast_cancer"])
 @pytest.mark.parametrize("script", REPLICAS, ids=lambda script: script.__name__)
 def test_quick_preset(script: Any, dataset: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    words = ["--dataset", dataset, "--preset", "quick", "--output", str(tmp_path)]
+    words = ["--dataset", dataset, "--preset", "quick", "--output", str(tmp_path), *OPTIONS.get(script, [])]
     if dataset == "eol":
         words += ["--data-dir", str(request.getfixturevalue("data_dir"))]
     assert script.main(words, runner=InProcessRunner()) == 0
@@ -35,13 +38,19 @@ def test_quick_preset(script: Any, dataset: str, tmp_path: Path, request: pytest
     records = results(tmp_path, dataset).values()
     assert len(records) == replicas
     assert {record["status"] for record in records} == {"finished"}
-    budgets = [record["identity"]["budget"] for record in records]
-    assert all(budget == {"epochs": 60, "probe_epochs": 30, "probes": 5} for budget in budgets)
+    budgets = {tuple(sorted(record["identity"]["budget"].items())) for record in records}
+    scored = "30 probe epochs (full: 100)"
+    if script is finetune:  # a quarter of it from scratch
+        assert budgets == {(("epochs", 0),), (("epochs", 60),)}
+        assert {record["identity"]["finetuning"]["epochs"] for record in records} == {10}
+        scored = "10 fine-tuning epochs (full: 100)"
+    else:
+        assert budgets == {(("epochs", 60), ("probe_epochs", 30), ("probes", 5))}
     study = script.__name__.rpartition(".")[2]
     folder = tmp_path / study / dataset
     assert len(pd.read_csv(folder / table)) > 3 and (folder / "figure.png").stat().st_size > 10_000
-    note = "Reduced protocol: 3 seeds (full: 10), 60 pretraining epochs (full: 1000), 30 probe epochs (full: 100)"
-    assert json.loads((folder / "manifest.json").read_text())["notes"] == [note]
+    note = f"Reduced protocol: 3 seeds (full: 10), 60 pretraining epochs (full: 1000), {scored}"
+    assert json.loads((folder / "manifest.json").read_text())["notes"][0] == note
     assert f"{note}." in (folder / "caption.txt").read_text().splitlines()
     # The page takes it in, under that protocol.
     assert report.main(["--dataset", dataset, "--results", str(tmp_path)]) == 0

@@ -10,7 +10,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from sweeps import ablation, alternatives, benchmark, masking, report, sensitivity, variance
+from sweeps import ablation, alternatives, benchmark, finetune, masking, report, sensitivity, variance
 from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
@@ -30,6 +30,7 @@ OPTIONS = [
     cell for row in re.findall(r"^\|[^|]+\| (.+) \|$", README, re.MULTILINE) for cell in re.findall(r"`(--[^`]+)`", row)
 ]
 TINY = ["--seeds", "2", "--epochs", "2", "--probe-epochs", "2", "--probes", "2"]
+TINY_WITHOUT_PROBES = ["--seeds", "2", "--epochs", "2", "--finetune-epochs", "2"]
 
 
 def test_the_readme_has_commands() -> None:
@@ -73,11 +74,12 @@ SCRIPTS = {
     "sweeps/masking.py": (masking, 28),
     "sweeps/ablation.py": (ablation, 16),
     "sweeps/benchmark.py": (benchmark, 94),
+    "sweeps/finetune.py": (finetune, 16),
     "sweeps/variance.py": (variance, 6),
 }
 """Script -> its module, and the replicas that it trains on one data set with two seeds."""
 FILES = ("figure.png", "figure.pdf", "figure.svg", "caption.txt", "replicas.csv", "manifest.json")
-POINTS = {"benchmark": "candidates.csv"}
+POINTS = {"benchmark": "candidates.csv", "finetune": "table.csv"}
 """Study -> its table of points, where that has another name than ``points.csv``."""
 
 
@@ -99,7 +101,8 @@ def test_sweep_command(
     words = shlex.split(command)
     assert (ROOT / words[1]).is_file()
     script, replicas = SCRIPTS[words[1]]
-    common = [*TINY, "--data-dir", str(data_dir), "--output", "mlruns"]
+    tiny = TINY_WITHOUT_PROBES if script is finetune else TINY
+    common = [*tiny, "--data-dir", str(data_dir), "--output", "mlruns"]
     if "--choice-from" in words:  # the command before it in the README
         assert masking.main(["--dataset", "eol", *common], runner=InProcessRunner()) == 0
     before = len(list((tmp_path / "mlruns" / "results" / "eol").glob("*.json")))

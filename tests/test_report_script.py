@@ -25,6 +25,7 @@ from tests.service.report_folders import (
     ablation_tables,
     alternatives_table,
     benchmark_table,
+    finetune_tables,
     lost,
     masking_tables,
     sensitivity_tables,
@@ -51,6 +52,7 @@ def results(tmp_path: Path) -> Path:
     write_study(folder, "benchmark", ["eol", "bfp"], {"table": both, "contrasts": contrasts})
     write_study(folder, "masking", "eol", masking_tables("eol"))
     write_study(folder, "variance", "eol", variance_tables("eol"))
+    write_study(folder, "finetune", "eol", finetune_tables("eol", {"MLP/BR": 0.05}))
     write_study(
         folder, "sensitivity", "eol", sensitivity_tables("eol", {("tau", 1e-3): -0.02, ("patience", 3.0): 0.004})
     )
@@ -77,7 +79,7 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     assert "Data sets: eol, bfp." in text
     basis = rows_below(text, "## What it rests on")
     assert ["bfp", "sensitivity", REDUCED, "19 of 20, 1 diverged", "2"] in [row[:5] for row in basis]
-    assert "Not run: masking (bfp); variance (bfp)." in text
+    assert "Not run: masking (bfp); finetune (bfp); variance (bfp)." in text
     parts = rows_below(text, "## Where the variance is")
     assert [row[:9] for row in parts] == [
         ["eol", "split", "QWK, clinical order", "0.00", "0.10 to 20.00", "0 %", "87.00 ± 5.00 †1", "9", "–"],
@@ -93,6 +95,10 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     ]
     assert [row[4] for row in scores if row[:2] == ["bfp", name]] == ["4.55 ± 0.00", "4.65 ± 0.00"]
     assert len(rows_below(text, "## Table 3: ablations")) == 10
+    tuned = rows_below(text, "## Table 4: fine-tuning")
+    assert len(tuned) == 40 and tuned[4][:8] == [
+        *("eol", "MLP/BR", "QWK, clinical order", "94.74 ± 0.6", "99.74 ± 0.20", "10", "+5.00", "no")
+    ]
     console = capsys.readouterr().out.splitlines()
     assert console[-1] == f"report: {results / 'report.md'}"
     for line in console[:-1]:
@@ -102,6 +108,10 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     assert "with the same masking (full): 4 of 6 hold, 2 fail; in the paper 5 of the same 6 hold." in told
     assert "paper's sensitivity panels (full): 1 of 2 hold (1 significantly), 1 fail (0 significantly)." in told
     assert f"paper's sensitivity panels ({REDUCED}): 1 of 1 hold" in told
+    assert "fine-tuned > BR with the same encoder (full): 2 of 5 hold (1 significantly), 3 fail (1 signif" in told
+    assert (
+        "fine-tuned > MR with the same encoder (full): 3 of 5 hold, 2 fail; in the paper 3 of the same 5 hold." in told
+    )
     exceptions = rows_below(text, "Exceptions to: full > each ablation of Table 3 (full)")
     assert exceptions == [["eol", "w/o HORD", "no", "-2.610", "10", "0.0078", "**", "+2.39"]]
     assert ["eol", "patience 3", "no", "-0.400", "10", "0.4", ""] in rows_below(text, "Exceptions to: default ≥")
@@ -124,7 +134,7 @@ def test_every_number_on_the_page_is_in_the_table(results: Path) -> None:
     )
     found = [number for cell in shown for number in re.findall(r"\d+(?:\.\d+)?", words.sub("", cell))]
     assert len(found) > 200
-    for number in set(found) - {"1", "3", ".05", ".01"}:  # of "± 1 sd", "Table 3"
+    for number in set(found) - {"1", "2", "3", "4", ".05", ".01"}:  # of "± 1 sd", "Table 3"
         half = 0.5001 * 10.0 ** -len(number.partition(".")[2])
         assert ((numbers - float(number)).abs() <= half).any(), number
 
@@ -133,14 +143,14 @@ def test_tables_say_where_they_are_from_the_page(results: Path, tmp_path: Path) 
     for output in (results, tmp_path / "else" / "where"):
         assert report.main(["--dataset", "eol", "--results", str(results), "--output", str(output)]) == 0
         links = re.findall(r"\]\(([^)]+)\)", (output / "report.md").read_text(encoding="utf-8"))
-        assert len(links) == 7 and all((output / link).is_file() for link in links)
+        assert len(links) == 8 and all((output / link).is_file() for link in links)
 
 
 def test_a_page_of_one_study_says_what_was_not_run(tmp_path: Path) -> None:
     write_study(tmp_path, "alternatives", "breast_cancer", alternatives_table("breast_cancer"))
     assert report.main(["--dataset", "breast_cancer", "--results", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    assert text.count("None of its numbers was run.") == 2 and "Nothing of it was run." in text
+    assert text.count("None of its numbers was run.") == 3 and "Nothing of it was run." in text
     assert "Difference:" not in text and "Not run: benchmark (breast_cancer); masking (breast_cancer)" in text
 
 

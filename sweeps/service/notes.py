@@ -35,7 +35,8 @@ def protocol_notes(study: Study) -> tuple[str, ...]:
         reduced = any(got < full for got, full, _ in amounts)
         notes.append(f"{'Reduced' if reduced else 'Changed'} protocol: {', '.join(changed)}")
     if study.seeds_vary != "pretrain":
-        notes.append({"probe": "Seeds vary the probes only", "split": "Seeds vary the split too"}[study.seeds_vary])
+        scored = "probes" if study.finetuning is None else "fine-tuning"
+        notes.append({"probe": f"Seeds vary the {scored} only", "split": "Seeds vary the split too"}[study.seeds_vary])
     for title, got, usual in (
         ("Departures", study.protocol, Protocol()),
         ("Default point", study.default, Hyperparameters()),

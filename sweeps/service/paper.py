@@ -1,4 +1,5 @@
-"""What the paper prints in its Table 1 (linear probes) and Table 3 (ablations), per number (arXiv 2606.19827)."""
+"""What the paper prints in its Tables 1 (linear probes), 3 (ablations) and 4 (fine-tuning), per number (arXiv
+2606.19827)."""
 
 from __future__ import annotations
 
@@ -9,10 +10,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from adaptbin.config import EncoderName
 from adaptbin.metrics import Metric
+from sweeps.service.methods_finetune import ENCODER_TITLES, FinetuneMethod
 
 ABLATIONS = ("full", "w/o FWA", "w/o FPT", "w/o DIGS", "w/o HORD")
 """Lines of Table 3."""
+
+_METHODS = {"ours": "Ours"}
+"""Methods of Table 4 that the other tables write otherwise."""
 
 _SLACK = 1e-9
 """Differences of two decimal numbers are not exact."""
@@ -53,6 +59,19 @@ def average_ranks() -> dict[str, float]:
 def ablation_scores() -> dict[str, dict[str, PaperScore]]:
     """Table 3: one of :data:`ABLATIONS` -> data set -> score."""
     return {name: _scores(_tables()["ablation"][name]) for name in ABLATIONS}
+
+
+def finetune_scores() -> dict[str, dict[str, PaperScore]]:
+    """Table 4: ``encoder/method``, as in :func:`finetune_line` -> data set -> score."""
+    return {
+        f"{row['encoder']}/{_METHODS.get(row['method'], row['method'])}": _scores(row["scores"])
+        for row in _tables()["finetune"]
+    }
+
+
+def finetune_line(encoder: EncoderName, method: FinetuneMethod) -> str:
+    """``FT-Transformer/Ours``."""
+    return f"{ENCODER_TITLES[encoder]}/{method}"
 
 
 def _scores(cells: Mapping[str, Any]) -> dict[str, PaperScore]:

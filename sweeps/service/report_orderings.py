@@ -14,8 +14,16 @@ import numpy as np
 import pandas as pd
 
 from adaptbin.metrics import Metric, get_metric
+from sweeps.service.methods_finetune import FINETUNE
 from sweeps.service.panels import PANELS
-from sweeps.service.paper import PaperScore, ablation_scores, linear_probe_scores, paper_scale
+from sweeps.service.paper import (
+    PaperScore,
+    ablation_scores,
+    finetune_line,
+    finetune_scores,
+    linear_probe_scores,
+    paper_scale,
+)
 from sweeps.service.report_sources import Source, Sources
 from sweeps.service.stats import signed_differences
 
@@ -23,8 +31,19 @@ ORDERINGS = {
     "ours_above_bin_recon": "adaptive binning > BinRecon with the same masking",
     "full_above_ablation": "full > each ablation of Table 3",
     "default_not_below_values": "default ≥ the other values of the paper's sensitivity panels",
+    "finetuned_above_supervised": "adaptive binning, fine-tuned > supervised with the same encoder",
+    "finetuned_above_bin_recon": "adaptive binning, fine-tuned > BR with the same encoder",
+    "finetuned_above_mr": "adaptive binning, fine-tuned > MR with the same encoder",
 }
 """Name in report.csv -> what it says."""
+
+UNTESTED = ("ours_above_bin_recon", "finetuned_above_mr")
+"""Orderings of pairs that no test was planned for."""
+
+_FINETUNED = {"supervised": "finetuned_above_supervised", "BR": "finetuned_above_bin_recon"}
+"""What a fine-tuned model was tested against -> ordering."""
+
+_REVERSED = {"better": "worse", "worse": "better"}
 
 COLUMNS = (
     *("ordering", "dataset", "name", "metric", "study", "protocol", "n", "n_diverged", "difference", "holds"),
@@ -51,6 +70,8 @@ def orderings_frame(sources: Sources) -> pd.DataFrame:
         *(row for source in sources.of("benchmark") for row in _against_bin_recon(source)),
         *(row for source in sources.of("ablation") for row in _against_ablations(source)),
         *(row for source in sources.of("sensitivity") for row in _against_values(source)),
+        *(row for source in sources.of(FINETUNE) for row in _finetuned(source)),
+        *(row for source in sources.of(FINETUNE) for row in _finetuned_against_mr(source)),
     ]
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -139,6 +160,56 @@ def _against_values(source: Source) -> Iterator[dict[str, Any]]:
             **_tested(source, row, may_tie=True),
             "paper_difference": _NAN,  # the paper draws these, and prints none
         }
+
+
+def _finetuned(source: Source) -> Iterator[dict[str, Any]]:
+    """Ours against supervised and against BR, encoder by encoder, with the tests that were planned."""
+    contrasts = source.table("significance.csv")
+    for row in [] if contrasts is None else contrasts[contrasts["method"] == "Ours"].to_dict("records"):
+        # These contrasts are of ours minus the other.
+        verdict = "" if pd.isna(row["verdict"]) else row["verdict"]
+        reverse = {name: -row[name] for name in ("difference", "statistic")}
+        reverse["verdict"] = ", ".join(_REVERSED.get(word, word) for word in verdict.split(", "))
+        yield _finetuned_row(source, row["encoder"], row["against"], _tested(source, {**row, **reverse}, may_tie=False))
+
+
+def _finetuned_against_mr(source: Source) -> Iterator[dict[str, Any]]:
+    """Ours against MR, encoder by encoder: means, which say nothing where a seed diverged."""
+    table = source.table("table.csv")
+    rows = {} if table is None else {(row["encoder"], row["method"]): row for row in table.to_dict("records")}
+    for (encoder, method), ours in rows.items():
+        other = rows.get((encoder, "MR"))
+        if method != "Ours" or other is None or not all(row["n"] + row["n_diverged"] for row in (ours, other)):
+            continue
+        metric, n_diverged = get_metric(ours["metric"]), int(ours["n_diverged"] + other["n_diverged"])
+        means = [np.array([row["mean"]], dtype=np.float64) for row in (ours, other)]
+        difference = float(signed_differences(means[0], means[1], metric.sign)[0])
+        told = {
+            "dataset": ours["dataset"],
+            "metric": metric.name,
+            "study": source.study,
+            "protocol": source.protocol,
+            "n": min(int(ours["n"]), int(other["n"])),
+            "n_diverged": n_diverged,
+            "difference": paper_scale(metric) * difference if math.isfinite(difference) else _NAN,
+            "holds": "undecided" if n_diverged else _yes(difference > 0),
+            "tested": False,
+            "p_holm": _NAN,
+            "mark": "",
+            "verdict": "",
+        }
+        yield _finetuned_row(source, encoder, "MR", told)
+
+
+def _finetuned_row(source: Source, encoder: Any, other: Any, told: dict[str, Any]) -> dict[str, Any]:
+    pair = [finetune_line(encoder, "Ours"), finetune_line(encoder, other)]
+    (dataset,), metric = source.datasets, get_metric(told["metric"])
+    return {
+        "ordering": _FINETUNED.get(other, "finetuned_above_mr"),
+        "name": " against ".join(pair),
+        **told,
+        "paper_difference": _paper_difference(finetune_scores(), pair, dataset, metric),
+    }
 
 
 def _tested(source: Source, row: dict[Any, Any], *, may_tie: bool) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from adaptbin.metrics import get_metric
-from sweeps.service.report_orderings import ORDERINGS
+from sweeps.service.report_orderings import ORDERINGS, UNTESTED
 from sweeps.service.report_scores import OTHER_ORDER
 from sweeps.service.report_sources import FULL, TABLES, Source, Sources
 from sweeps.service.report_tables import Report
@@ -19,7 +19,7 @@ from sweeps.service.report_tables import Report
 TABLE = "report.csv"
 """Name of the file with every number."""
 
-TITLES = {1: "Table 1: linear probes after pretraining", 3: "Table 3: ablations"}
+TITLES = {1: "Table 1: linear probes after pretraining", 3: "Table 3: ablations", 4: "Table 4: fine-tuning"}
 
 _UNITS = (
     "Paper: arXiv 2606.19827. AUC, accuracy and QWK are in percent, RMSE in target units, as the paper prints them. "
@@ -40,7 +40,8 @@ _ORDER = (
 _DIFFERENCE = (
     "Difference: of the side that should be better minus the other, in the units above, positive where the ordering "
     "holds. Marks: the paired test over seeds that was planned (Holm; `*` p ≤ .05, `**` ≤ .01, `***` ≤ .001; `≈` "
-    "equivalent within the margin, `≡` identical). No test was planned between methods of one data set."
+    "equivalent within the margin, `≡` identical). No test was planned between methods of Table 1 on one data "
+    "set, nor between adaptive binning and MR after fine-tuning."
 )
 _VARIANCE = (
     "Sd that each source adds to a score (the mean of a replica's probes), with its 95 % interval; what comes out "
@@ -167,7 +168,7 @@ def _orderings(report: Report) -> list[str]:
 
 
 def _count_text(row: dict[Any, Any]) -> str:
-    tested = row["ordering"] != "ours_above_bin_recon"
+    tested = row["ordering"] not in UNTESTED
     holds = f" ({row['hold_significantly']} significantly)" if tested else ""
     fails = f" ({row['fail_significantly']} significantly)" if tested else ""
     undecided = f", {row['undecided']} undecided" if row["undecided"] else ""

@@ -1,5 +1,5 @@
-"""Our scores beside the paper's: one row per number of its Tables 1 and 3 that was run, one per variance component, and
-one per alternative.
+"""Our scores beside the paper's: one row per number of its Tables 1, 3 and 4 that was run, one per variance component,
+and one per alternative.
 
 All are in the paper's units: AUC, accuracy and QWK in percent, RMSE in target units.
 """
@@ -16,7 +16,16 @@ from adaptbin.errors import DataError
 from adaptbin.metrics import get_metric
 from sweeps.service.choice import CHOSEN_FIELDS
 from sweeps.service.methods import METHOD
-from sweeps.service.paper import ABLATIONS, PaperScore, ablation_scores, average_ranks, linear_probe_scores, paper_scale
+from sweeps.service.methods_finetune import FINETUNE
+from sweeps.service.paper import (
+    PaperScore,
+    ablation_scores,
+    average_ranks,
+    finetune_line,
+    finetune_scores,
+    linear_probe_scores,
+    paper_scale,
+)
 from sweeps.service.report_sources import Source, Sources
 from sweeps.service.stats import standard_deviation
 from sweeps.service.tables import finished_scores
@@ -24,6 +33,13 @@ from sweeps.service.tables_variance import COMPONENTS
 
 OTHER_ORDER = {"qwk": "qwk_alphabetical", "qwk_alphabetical": "qwk"}
 """Kappa in the protocol's order of labels -> the same predictions scored in the other order."""
+
+PAPER: dict[int, Callable[[], dict[str, dict[str, PaperScore]]]] = {
+    1: linear_probe_scores,
+    3: ablation_scores,
+    4: finetune_scores,
+}
+"""Number of the paper's table -> what it prints: line -> data set -> score."""
 
 COLUMNS = (
     *("table", "dataset", "name", "metric", "role", "study", "setting", "protocol", "n", "n_diverged"),
@@ -52,9 +68,10 @@ def scores_frame(sources: Sources) -> pd.DataFrame:
         "masking": _masking,
         "sensitivity": _sensitivity,
         "ablation": _ablation,
+        FINETUNE: _finetune,
     }
     rows = [row for study, rows_of in studies.items() for source in sources.of(study) for row in rows_of(source)]
-    order = {name: position for position, name in enumerate((*linear_probe_scores(), *ABLATIONS))}
+    order = {name: position for position, name in enumerate(name for of in PAPER.values() for name in of())}
     rows.sort(key=lambda row: (row["table"], sources.datasets.index(row["dataset"]), order[row["name"]]))
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
@@ -136,6 +153,16 @@ def _ablation(source: Source) -> Iterator[dict[str, Any]]:
         yield from _rows(source, 3, row["variant"], row, words, {"variant": row["variant"]})
 
 
+def _finetune(source: Source) -> Iterator[dict[str, Any]]:
+    table = source.table("table.csv")
+    for row in [] if table is None else table.to_dict("records"):
+        place = {name: row[name] for name in ("encoder", "method")}
+        words = row["setting"]
+        if row["method"] != "supervised":
+            words = f"{'chosen on validation' if row['chosen'] else 'not tuned'}: {words}"
+        yield from _rows(source, 4, finetune_line(row["encoder"], row["method"]), row, words, place)
+
+
 def _default_words(source: Source) -> str:
     point = {name: getattr(source.default, name) for name in CHOSEN_FIELDS}
     chosen = source.datasets[0] in source.manifest.get("choices", {})
@@ -153,7 +180,7 @@ def _rows(
 ) -> Iterator[dict[str, Any]]:
     """The row of one number, and of an ordinal data set that of the other order of labels."""
     (dataset,) = source.datasets
-    paper = (linear_probe_scores() if table == 1 else ablation_scores()).get(name, {}).get(dataset)
+    paper = PAPER[table]().get(name, {}).get(dataset)
     counts = {"n": int(row["n"]), "n_diverged": int(row["n_diverged"])}
     if paper is None or not any(counts.values()):  # a data set that the paper does not have, or nothing has run
         return

@@ -20,7 +20,7 @@ from adaptbin.data.registry import get_card
 from adaptbin.errors import ConfigError, DataError
 from adaptbin.metrics import primary_metric
 from sweeps.service.choice import CHOICE_FILE, CHOSEN_FIELDS, read_choice
-from sweeps.service.methods_finetune import PRETEXTS_OF
+from sweeps.service.methods_finetune import FINETUNE, PRETEXTS_OF
 
 _SCORES = ("dataset", "metric", "n", "n_diverged", "mean", "sd")
 _CONTRAST = ("dataset", "metric", "n", "n_diverged", "difference", "statistic", "p_holm", "mark", "verdict")
@@ -33,6 +33,10 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
     "ablation": {
         "points.csv": (*_SCORES, "group", "variant", "changes"),
         "significance.csv": (*_CONTRAST, "group", "variant"),
+    },
+    FINETUNE: {
+        "table.csv": (*_SCORES, "encoder", "method", "setting", "chosen"),
+        "significance.csv": (*_CONTRAST, "encoder", "method", "against"),
     },
     "sensitivity": {
         "points.csv": (*_SCORES, "panel", "value", "is_default"),

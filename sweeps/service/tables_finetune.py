@@ -21,13 +21,11 @@ from sweeps.service.contrasts import CONTRAST, family_rows, judged
 from sweeps.service.methods_finetune import AGAINST, ENCODER_TITLES, METHODS, Arm, FinetuneMethod, FinetuneStudy
 from sweeps.service.ranks import rank_scores
 from sweeps.service.tables import (
-    SCORE_COLUMNS,
     console_table,
     frame_of_places,
     number_text,
     point_numbers,
     rows_of,
-    score_cells,
     variance_ratio,
 )
 
@@ -164,8 +162,8 @@ def summary_table(tables: FinetuneTables, dataset: str) -> Table:
     rows = rows_of(tables.table, dataset)
     metric = get_metric(rows["metric"].iloc[0])
     title = f"{dataset}: test {metric.label} ({'higher' if metric.higher_is_better else 'lower'} is better)"
-    against = [text for other in AGAINST for text in (f"vs {other}", "mark")]
-    columns = ("encoder", "method", "pretrained with", *SCORE_COLUMNS, *against)
+    against = [text for other in AGAINST for text in (f"vs\n{other}", "mark")]
+    columns = ("encoder", "method", "pretrained with", "n", "mean", "sd", *against)
     table = console_table(title, columns, left=("encoder", "method", "pretrained with", "mark"))
     contrasts = {
         (row["encoder"], row["method"], row["against"]): row
@@ -178,7 +176,8 @@ def summary_table(tables: FinetuneTables, dataset: str) -> Table:
                 ENCODER_TITLES[row["encoder"]] if position == 0 else "",
                 row["method"],
                 "" if row["method"] == "supervised" else row["setting"],
-                *score_cells(row),
+                f"{row['n']} (†{row['n_diverged']})" if row["n_diverged"] else str(row["n"]),
+                *(number_text(row[name], ".4f") for name in ("mean", "sd")),
                 *(text for contrast in compared for text in _difference_cells(contrast)),
                 style="bold" if row["is_best"] else None,
             )

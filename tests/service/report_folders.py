@@ -13,7 +13,8 @@ import pandas as pd
 from adaptbin.config import METHOD_VERSION, Hyperparameters, Protocol
 from adaptbin.data import get_card
 from adaptbin.metrics import METRICS, primary_metric
-from sweeps.service.paper import ablation_scores, linear_probe_scores, paper_scale
+from sweeps.service.methods_finetune import AGAINST, ENCODERS, METHODS
+from sweeps.service.paper import ablation_scores, finetune_line, finetune_scores, linear_probe_scores, paper_scale
 from sweeps.service.tables import write_manifest, write_tables
 
 CHANGES = {"w/o FPT": "refine_every = 6", "w/o DIGS": "split_score = variance"}
@@ -54,7 +55,7 @@ def change_manifest(place: Path, **changed: Any) -> None:
 
 def paper_mean(table: int, name: str, dataset: str) -> float:
     """The paper's mean in our unit."""
-    scores = linear_probe_scores() if table == 1 else ablation_scores()
+    scores = {1: linear_probe_scores, 3: ablation_scores, 4: finetune_scores}[table]()
     return scores[name][dataset].mean / paper_scale(METRICS[metric_of(dataset)])
 
 
@@ -110,6 +111,42 @@ def ablation_tables(dataset: str, shifts: Mapping[str, float] | None = None) -> 
         if name != "full"
     ]
     return {"points": pd.DataFrame(points), "significance": pd.DataFrame(contrasts)}
+
+
+def finetune_tables(
+    dataset: str, shifts: Mapping[str, float] | None = None, **changed: Mapping[str, Any]
+) -> dict[str, pd.DataFrame]:
+    """Every encoder and method scores as in the paper, but for ``shifts``; differences over 1 % are significant.
+
+    ``changed``: line -> columns of its row.  A replica scores .01 lower in the alphabetical order of labels.
+    """
+    metric = METRICS[metric_of(dataset)]
+    lines = {finetune_line(encoder, method): (encoder, method) for encoder in ENCODERS for method in METHODS}
+    means = {line: paper_mean(4, line, dataset) + (shifts or {}).get(line, 0.0) for line in lines}
+    rows = [
+        {"dataset": dataset, "encoder": encoder, "method": method, "metric": metric.name, "n": 10, "n_diverged": 0}
+        | {"mean": means[line], "sd": 0.002, "chosen": encoder == "mlp" and method != "supervised"}
+        | {"setting": "not pretrained" if method == "supervised" else "none, T 2"}
+        | dict(changed.get(line, {}))
+        for line, (encoder, method) in lines.items()
+    ]
+    contrasts = [
+        {"dataset": dataset, "encoder": encoder, "method": method, "against": other}
+        | contrast(
+            metric.name, metric.sign * (means[finetune_line(encoder, method)] - means[finetune_line(encoder, other)])
+        )
+        for encoder in ENCODERS
+        for other, methods in AGAINST.items()
+        for method in methods
+    ]
+    replicas = [
+        {"dataset": dataset, "encoder": encoder, "method": method, "seed": seed, "id": f"{line} {seed}"}
+        | {"status": "finished", "test": means[line], "test_qwk_alphabetical": means[line] - 0.01 - 0.001 * seed}
+        for line, (encoder, method) in lines.items()
+        for seed in range(3)
+    ]
+    frames = {"table": rows, "significance": contrasts, "replicas": replicas}
+    return {name: pd.DataFrame(rows) for name, rows in frames.items()}
 
 
 def contrast(metric: str, difference: float, *, n_diverged: int = 0, statistic: float | None = None) -> dict[str, Any]:

@@ -10,11 +10,14 @@ import pytest
 
 from adaptbin.data import get_card
 from adaptbin.metrics import get_metric
+from sweeps.service.methods_finetune import ENCODERS, METHODS
 from sweeps.service.paper import (
     ABLATIONS,
     PaperScore,
     ablation_scores,
     average_ranks,
+    finetune_line,
+    finetune_scores,
     linear_probe_scores,
     paper_scale,
 )
@@ -33,6 +36,13 @@ def test_table_1_has_thirteen_lines_of_eight_data_sets() -> None:
     assert len(scores) == 13 and all(len(line) == 8 for line in scores.values())
     assert scores["adaptive/none/Ours"]["eol"] == PaperScore(93.78, 0.4)
     assert average_ranks()["adaptive/constant/Ours"] == 2.5
+
+
+def test_table_4_has_every_encoder_and_method_of_the_fine_tuning_study() -> None:
+    lines = [finetune_line(encoder, method) for encoder in ENCODERS for method in METHODS]
+    assert list(finetune_scores()) == lines and len(lines) == 20
+    assert all(scores.keys() == {"hfc", "esr", "eol", "bfp"} for scores in finetune_scores().values())
+    assert finetune_scores()["FT-Transformer/Ours"]["esr"] == PaperScore(75.97, 0.7)
 
 
 def test_table_3_has_full_and_four_ablations() -> None:

@@ -17,6 +17,7 @@ from tests.service.report_folders import (
     ablation_tables,
     benchmark_table,
     contrast,
+    finetune_tables,
     lost,
     sensitivity_tables,
     write_study,
@@ -107,6 +108,54 @@ def test_a_variant_that_is_full_itself_does_not_hold(tmp_path: Path) -> None:
     assert orderings["holds"].to_list() == ["no", "no", "no", "yes"]
     (row,) = counts_frame(orderings).to_dict("records")
     assert (row["hold"], row["fail"], row["paper_compared"], row["paper_hold"]) == (1, 3, 4, 1)
+
+
+@pytest.mark.parametrize(("dataset", "sign"), [("hfc", 1), ("bfp", -1)])
+def test_fine_tuned_against_the_others_with_the_same_encoder(tmp_path: Path, dataset: str, sign: int) -> None:
+    shifts = {"ResNet/Ours": sign * 3.0, "MLP/supervised": sign * 3.0}
+    write_study(tmp_path, "finetune", dataset, finetune_tables(dataset, shifts))
+    orderings = orderings_frame(sources_of(tmp_path, dataset))
+    rows = by_name(orderings)
+    assert len(rows) == 15 and orderings["ordering"].value_counts().to_dict() == {
+        "finetuned_above_supervised": 5,
+        "finetuned_above_bin_recon": 5,
+        "finetuned_above_mr": 5,
+    }
+    for other, ordering in (("supervised", "supervised"), ("BR", "bin_recon"), ("MR", "mr")):
+        for encoder in ("MLP", "ResNet", "TabNet", "FT-Transformer", "T2G-Former"):
+            row = rows[f"{encoder}/Ours against {encoder}/{other}"]
+            shifted = (3.0 if encoder == "ResNet" else 0.0) - (
+                3.0 if (encoder, other) == ("MLP", "supervised") else 0.0
+            )
+            scale = 100 if dataset == "hfc" else 1
+            assert row["ordering"] == f"finetuned_above_{ordering}"
+            assert row["difference"] == pytest.approx(row["paper_difference"] + scale * shifted)
+            assert row["holds"] == ("yes" if row["difference"] > 0 else "no")
+            assert row["tested"] == (other != "MR")
+    lost_to = rows["MLP/Ours against MLP/supervised"]
+    assert (lost_to["holds"], lost_to["mark"], lost_to["verdict"]) == ("no", "**", "better")
+    counts = {row["ordering"]: row for row in counts_frame(orderings).to_dict("records")}
+    row = counts["finetuned_above_supervised"]
+    assert row["fail_significantly"] >= 1 and row["hold_significantly"] >= 1 and row["compared"] == 5
+    assert row["paper_compared"] == 5 and counts["finetuned_above_mr"]["hold_significantly"] == 0
+
+
+def test_fine_tuned_models_that_diverged_or_were_not_run(tmp_path: Path) -> None:
+    changed = {"TabNet/MR": {"n": 8, "n_diverged": 2}, "ResNet/MR": {"n": 0, "mean": math.nan}}
+    frames = finetune_tables("hfc", **changed)
+    worst = frames["significance"].index[0]
+    assert list(frames["significance"].loc[worst + 2, ["encoder", "against", "method"]]) == [
+        "mlp",
+        "supervised",
+        "Ours",
+    ]
+    for name, value in contrast("auc", 0.02, n_diverged=3, statistic=-20.0).items():
+        frames["significance"].loc[worst + 2, name] = value
+    write_study(tmp_path, "finetune", "hfc", frames)
+    rows = by_name(orderings_frame(sources_of(tmp_path, "hfc")))
+    assert rows["MLP/Ours against MLP/supervised"]["holds"] == "no", "the ranks decide"
+    assert rows["TabNet/Ours against TabNet/MR"]["holds"] == "undecided"
+    assert "ResNet/Ours against ResNet/MR" not in rows and "MLP/Ours against MLP/MR" in rows
 
 
 def test_values_may_tie_with_the_default(tmp_path: Path) -> None:

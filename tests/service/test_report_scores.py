@@ -10,7 +10,7 @@ import pytest
 
 from adaptbin.config import Hyperparameters, Protocol
 from adaptbin.errors import DataError
-from sweeps.service.paper import average_ranks, linear_probe_scores
+from sweeps.service.paper import finetune_scores, linear_probe_scores
 from sweeps.service.report_scores import (
     METHOD,
     alternatives_frame,
@@ -25,6 +25,7 @@ from tests.service.report_folders import (
     ablation_tables,
     alternatives_table,
     benchmark_table,
+    finetune_tables,
     lost,
     masking_tables,
     sensitivity_tables,
@@ -92,6 +93,33 @@ def test_table_3_of_the_ablation(tmp_path: Path) -> None:
     default = "default point, not tuned: masking none, T 2"
     changes = ["", "", "; refine_every = 6", "; split_score = variance", ""]
     assert list(scores["setting"]) == [default + change for change in changes]
+
+
+def test_table_4_of_the_fine_tuning(tmp_path: Path) -> None:
+    frames = finetune_tables("hfc", {"ResNet/BR": -0.03}, **{"TabNet/MR": {"n": 8, "n_diverged": 2}})
+    write_study(tmp_path, "finetune", "hfc", frames)
+    scores = scores_frame(sources_of(tmp_path, "hfc"))
+    assert list(scores["name"]) == list(finetune_scores()), "in the paper's order"
+    assert set(scores["table"]) == {4} and set(scores["role"]) == {"primary"}
+    row = row_of(scores, "ResNet/BR")
+    assert (row["paper_mean"], row["paper_sd"]) == (90.96, 0.9)
+    assert [row[name] for name in ("mean", "sd", "gap")] == pytest.approx([87.96, 0.2, -3.0])
+    assert row["setting"] == "not tuned: none, T 2" and not row["within_paper_sd"]
+    assert row_of(scores, "MLP/Ours")["setting"] == "chosen on validation: none, T 2"
+    assert row_of(scores, "MLP/supervised")["setting"] == "not pretrained"
+    assert row_of(scores, "TabNet/MR")["n_diverged"] == 2 and not row_of(scores, "TabNet/MR")["within_paper_sd"]
+    assert within_frame(scores).to_dict("records") == [{"table": 4, "protocol": "full", "compared": 20, "within": 18}]
+
+
+def test_fine_tuning_in_both_orders_of_labels_and_on_a_data_set_that_table_4_lacks(tmp_path: Path) -> None:
+    write_study(tmp_path, "finetune", "eol", finetune_tables("eol"))
+    scores = scores_frame(sources_of(tmp_path, "eol"))
+    other = row_of(scores, "MLP/Ours", metric="qwk_alphabetical")
+    assert (other["role"], other["n"], other["gap"]) == ("exploratory", 3, pytest.approx(-1.1))
+    assert len(scores) == 40 and within_frame(scores)["compared"].to_list() == [20]
+    lacking = {name: frame.assign(dataset="ctg", metric="accuracy") for name, frame in finetune_tables("hfc").items()}
+    write_study(tmp_path, "finetune", "ctg", lacking)
+    assert scores_frame(sources_of(tmp_path, "ctg")).empty
 
 
 def test_a_point_with_a_diverged_seed_is_not_within(tmp_path: Path) -> None:

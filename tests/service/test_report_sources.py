@@ -60,6 +60,7 @@ def test_the_first_of_two_folders_counts_and_the_other_is_told(tmp_path: Path) -
 
 def test_notes_name_the_protocol_but_for_the_default_point(tmp_path: Path) -> None:
     notes = [REDUCED, "Seeds vary the split too", "Default point of eol, chosen on validation with the same seeds: ..."]
+    notes.append("Pretexts of eol, not tuned: ...")
     write_study(tmp_path, "sensitivity", "eol", sensitivity_tables("eol", TAU), notes=notes)
     (source,) = find_sources([tmp_path], ["eol"], PAPER).of("sensitivity")
     assert source.protocol == f"{REDUCED}; Seeds vary the split too"
