@@ -51,6 +51,15 @@ class MLPEncoder(ReplicaMLP, ReplicaEncoder):
         config = self.config
         return (DropSite(config.width, config.dropout),) * config.depth if config.dropout else ()
 
+    @property
+    def products(self) -> int:
+        """See :class:`ReplicaEncoder`."""
+        return self.config.width * (self.columns.inputs + self.config.depth * self.config.width)
+
+    def kept_numbers(self, rows: int) -> int:
+        """See :class:`ReplicaEncoder`.  The input, and what every layer puts out."""
+        return rows * (self.columns.inputs + (self.config.depth + 1) * self.config.width)
+
     def bind(self, bank: ParameterBank) -> None:
         """See :class:`ReplicaEncoder`."""
         super().bind(bank)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from adaptbin.encoders.base import Columns, DropSite
 from adaptbin.encoders.checks import check_input, check_kept, check_number, check_whole
 from adaptbin.encoders.declared import Declared
 from adaptbin.encoders.normalisation import BatchNormalisation, NormalisedEncoder
-from adaptbin.encoders.products import product
+from adaptbin.encoders.products import Parameters, product
 from adaptbin.encoders.sparsemax import sparsemax
 from adaptbin.errors import ConfigError
 
@@ -115,6 +115,24 @@ class TabNetEncoder(NormalisedEncoder):
         return ()
 
     @property
+    def products(self) -> int:
+        """See :class:`ReplicaEncoder`."""
+        config, inputs = self.config, self.columns.inputs
+        hidden, layers = config.n_d + config.n_a, config.n_shared + config.n_independent
+        transformer = 2 * hidden * (inputs + (layers - 1) * hidden)
+        return (config.n_steps + 1) * transformer + config.n_steps * config.n_a * inputs
+
+    def kept_numbers(self, rows: int) -> int:
+        """See :class:`ReplicaEncoder`.
+
+        Of a gated layer what goes into it, three times its two halves (itself, centred, normalised) and the gates; of a
+        step's attention some ten numbers per column.
+        """
+        config, inputs = self.config, self.columns.inputs
+        hidden, layers = config.n_d + config.n_a, config.n_shared + config.n_independent
+        return rows * ((config.n_steps + 1) * (inputs + 8 * hidden * layers) + config.n_steps * 10 * inputs)
+
+    @property
     def _normalisations(self) -> Sequence[BatchNormalisation]:
         pairs = [pair for layers in [*self._transformers, self._attention] for pair in layers]
         return [self._input_norm, *(norm for _, norm in pairs)]
@@ -135,7 +153,7 @@ class TabNetEncoder(NormalisedEncoder):
         return declared
 
     def _embed(
-        self, x: Tensor, parameters: Mapping[str, Tensor], kept: Sequence[Tensor] | None, members: Tensor | None
+        self, x: Tensor, parameters: Parameters, kept: Sequence[Tensor] | None, members: Tensor | None
     ) -> Tensor:
         check_input(x, self.columns, len(next(iter(parameters.values()))))
         check_kept(kept, (), x)

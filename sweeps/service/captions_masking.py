@@ -9,14 +9,20 @@ import math
 
 from adaptbin.metrics import get_metric
 from sweeps.service.captions import axis_metric
+from sweeps.service.captions_choosing import (
+    diverged_text,
+    mark_key,
+    over_seeds,
+    rows_text,
+    rule_text,
+    runner_up_text,
+    scores_text,
+)
 from sweeps.service.grid import MaskingStudy, point_words
 from sweeps.service.notes import protocol_notes, seeds_and_probes
 from sweeps.service.tables_masking import MaskingTables
 
-RULE = (
-    "chosen is the point with the best mean validation score over all seeds; a point with a diverged seed cannot be "
-    "chosen, and ties go to the simplest point (less masking, lower p_m, lower T_init)"
-)
+RULE = rule_text("less masking, lower p_m, lower T_init")
 
 
 def choice_text(tables: MaskingTables, study: MaskingStudy) -> str:
@@ -24,21 +30,10 @@ def choice_text(tables: MaskingTables, study: MaskingStudy) -> str:
     decision = tables.decision
     if decision.chosen is None:
         return f"Nothing is chosen: {decision.reason}."
-    row = tables.points[tables.points["chosen"]].iloc[0]
     return (
-        f"Chosen: {point_words(decision.chosen)}; validation {_mean_and_sd(row['val_mean'], row['val_sd'])}, "
-        f"test {_mean_and_sd(row['test_mean'], row['test_sd'])} ({_over(len(study.seeds))}); {runner_up_text(tables)}."
+        f"Chosen: {point_words(decision.chosen)}; {scores_text(tables.points, 'chosen')} "
+        f"({over_seeds(len(study.seeds))}); {runner_up_text(decision, study)}."
     )
-
-
-def runner_up_text(tables: MaskingTables) -> str:
-    """How close the best of the other points came."""
-    runner_up = tables.decision.runner_up
-    if runner_up is None:
-        return "no other point could be chosen"
-    between = "" if math.isnan(runner_up.low) else f" (95 % t interval {runner_up.low:.2g} to {runner_up.high:.2g})"
-    behind = f"behind by {runner_up.difference:.2g}" if tables.decision.tied == 1 else "with the same mean"
-    return f"runner-up: {point_words(runner_up.hyperparameters)}, {behind} on validation, paired by seed{between}"
 
 
 def caption_text(tables: MaskingTables, study: MaskingStudy, *, show_test: bool = False) -> str:
@@ -49,9 +44,9 @@ def caption_text(tables: MaskingTables, study: MaskingStudy, *, show_test: bool 
     lines = [
         f"Masking and first bins of {dataset}: mean validation {axis_metric(metric)} of {len(points)} points (masking "
         f"{sides['masking']}; p_m {sides['mask_prob']}; T_init {sides['t_init']}; everything else at the default) over "
-        f"{seeds_and_probes(study)}. All cell values are validation scores{_rows(tables, 'n_val')}"
+        f"{seeds_and_probes(study)}. All cell values are validation scores{rows_text(tables.replicas, 'n_val')}"
         f"{', with test scores in brackets below' if show_test else ''}; bold and framed: the choice."
-        f"{mark_key(tables)}",
+        f"{mark_key(points)}",
         f"The rule: {RULE}.",
         f"{choice_text(tables, study)}{_about_the_choice(tables, study)}",
         _test_note(tables, show_test),
@@ -59,18 +54,6 @@ def caption_text(tables: MaskingTables, study: MaskingStudy, *, show_test: bool 
         *(f"{note}." for note in protocol_notes(study)),
     ]
     return "\n".join(filter(None, lines)) + "\n"
-
-
-def mark_key(tables: MaskingTables) -> str:
-    """What the counts in the cells mean, after a space; nothing where there are none."""
-    marks = {"†n: n diverged seeds, so not to be chosen": "n_diverged", "n/m: n of m seeds have a result": "n_missing"}
-    told = [text for text, column in marks.items() if (tables.points[column] > 0).any()]
-    return f" {'; '.join(told)}." if told else ""
-
-
-def _rows(tables: MaskingTables, column: str) -> str:
-    sizes = sorted(tables.replicas[column].unique())
-    return f" (n_{column[2:]} = {' to '.join(str(size) for size in dict.fromkeys((sizes[0], sizes[-1])))})"
 
 
 def _about_the_choice(tables: MaskingTables, study: MaskingStudy) -> str:
@@ -81,7 +64,7 @@ def _about_the_choice(tables: MaskingTables, study: MaskingStudy) -> str:
     error = chosen["bootstrap_se"].mean()
     parts = [
         f"Its validation score, the best of {decision.n_points - decision.n_diverged}, flatters it; its test score"
-        f"{_rows(tables, 'n_test')} does not",
+        f"{rows_text(tables.replicas, 'n_test')} does not",
         "the difference to the runner-up is descriptive: no test was planned",
     ]
     if not math.isnan(error):
@@ -102,8 +85,7 @@ def _test_note(tables: MaskingTables, show_test: bool) -> str:
 def _replicas_text(tables: MaskingTables) -> str:
     points, replicas = tables.points, tables.replicas
     finished = points[points["n"] > 0]
-    diverged = int((replicas["status"] == "diverged").sum())
-    told = f"{diverged} of {len(replicas)} replicas diverged" if diverged else "No replica diverged"
+    told = diverged_text(replicas)
     if finished.empty:
         return f"{told}."
     per_start = [
@@ -112,11 +94,3 @@ def _replicas_text(tables: MaskingTables) -> str:
         for t_init, rows in finished.groupby("t_init")
     ]
     return f"Per replica, mean over points: {'; '.join(per_start)}. {told}."
-
-
-def _mean_and_sd(mean: float, sd: float) -> str:
-    return f"{mean:.4f}" if math.isnan(sd) else f"{mean:.4f} ± {sd:.4f}"
-
-
-def _over(n_seeds: int) -> str:
-    return f"mean ± sd over {n_seeds} seeds" if n_seeds > 1 else "1 seed"

@@ -4,7 +4,8 @@ The best mean validation score over all seeds wins.  The rule is fixed before th
 
 - All points must have a result for every seed; until then nothing is chosen.
 - A point with a diverged seed cannot be chosen: a mean over the others would praise it for losing its worst.
-- Ties go to the point that comes first in the grid, the simplest: less masking, then lower p_m, then lower T_init.
+- Ties go to the point that comes first in the grid, the simplest: less masking, then lower p_m, then lower T_init; of
+  architectures lower depth, then lower width.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Generic
 
 import numpy as np
 import pandas as pd
@@ -19,6 +21,7 @@ import pandas as pd
 from adaptbin.config import Hyperparameters
 from adaptbin.metrics import get_metric
 from sweeps.service.choice import Choice
+from sweeps.service.choosing import ChoosingStudy, P
 from sweeps.service.grid import GridStudy
 from sweeps.service.notes import named_seeds
 from sweeps.service.stats import Floats, mean_interval, signed_differences
@@ -31,10 +34,10 @@ _NAMED_POINTS = 3
 
 
 @dataclass(frozen=True)
-class RunnerUp:
-    """The best of the points that were not chosen, against the choice."""
+class RunnerUp(Generic[P]):
+    """A point that was not chosen, usually the best of these, against the choice."""
 
-    hyperparameters: Hyperparameters
+    point: P
     difference: float
     """Validation score of the choice minus its own, mean over seeds, signed so that positive is better."""
     low: float
@@ -43,10 +46,10 @@ class RunnerUp:
 
 
 @dataclass(frozen=True)
-class Decision:
+class Decision(Generic[P]):
     """The point chosen, or why there is none."""
 
-    chosen: Hyperparameters | None
+    chosen: P | None
     reason: str
     """Why nothing is chosen; empty where something is."""
     n_points: int
@@ -55,14 +58,14 @@ class Decision:
     """How many of these had a diverged seed and could not be chosen."""
     val_mean: float = math.nan
     """Validation score of the choice, mean over seeds; nan where nothing is chosen."""
-    runner_up: RunnerUp | None = None
+    runner_up: RunnerUp[P] | None = None
     tied: int = 1
     """Points with the best mean; the first of them is the choice."""
 
 
 def decide(
-    points: pd.DataFrame, replicas: pd.DataFrame, study: GridStudy, candidates: Sequence[Hyperparameters]
-) -> Decision:
+    points: pd.DataFrame, replicas: pd.DataFrame, study: ChoosingStudy[P], candidates: Sequence[P]
+) -> Decision[P]:
     """Choose among ``candidates`` for one data set; ``points`` has a row for each, in the same order.
 
     ``replicas`` are the rows that ``points`` summarise; only validation scores are read.
@@ -86,7 +89,7 @@ def decide(
     others = [position for position in eligible if position != first]
     runner_up = None
     if others:
-        runner_up = _compare(replicas, study, candidates[first], candidates[best_of(gains, others)[0]], sign)
+        runner_up = against(candidates[first], candidates[best_of(gains, others)[0]], replicas, study, sign)
     return Decision(
         chosen=candidates[first],
         reason="",
@@ -98,7 +101,7 @@ def decide(
     )
 
 
-def choice_of(decision: Decision, study: GridStudy, metric: str) -> Choice | None:
+def choice_of(decision: Decision[Hyperparameters], study: GridStudy, metric: str) -> Choice | None:
     """What was chosen for the only data set of ``study``, with all conditions; None where nothing was."""
     if decision.chosen is None:
         return None
@@ -127,13 +130,11 @@ def best_of(gains: Floats, positions: Sequence[int]) -> tuple[int, int]:
     return best[0], len(best)
 
 
-def _compare(
-    replicas: pd.DataFrame, study: GridStudy, chosen: Hyperparameters, other: Hyperparameters, sign: int
-) -> RunnerUp:
-    """Both points seed by seed; neither has a diverged or missing one."""
+def against(chosen: P, other: P, replicas: pd.DataFrame, study: ChoosingStudy[P], sign: int) -> RunnerUp[P]:
+    """Both points seed by seed; neither has a diverged or missing one.  ``sign``: 1 where higher is better, else -1."""
     scores = replicas.set_index("id")["val"]
 
-    def of(point: Hyperparameters) -> Floats:
+    def of(point: P) -> Floats:
         ids = [study.replica(study.cards[0], point, seed).id for seed in study.seeds]
         return np.asarray(scores.loc[ids], dtype=np.float64)
 
@@ -144,7 +145,7 @@ def _compare(
     return RunnerUp(other, float(differences.mean()), *interval)
 
 
-def _what_is_missing(replicas: pd.DataFrame, study: GridStudy, candidates: Sequence[Hyperparameters]) -> str:
+def _what_is_missing(replicas: pd.DataFrame, study: ChoosingStudy[P], candidates: Sequence[P]) -> str:
     """``2 of 14 points lack results: none, T_init 2 (seeds 1, 2); ...``."""
     there = set(replicas["id"])
     lacking = []

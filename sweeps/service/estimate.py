@@ -10,10 +10,11 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from adaptbin import native
-from adaptbin.config import Architecture, SeedsVary, pretext_of
+from adaptbin.config import RECONSTRUCTED, Architecture, EncoderName, PretextName, pretext_of
 from sweeps.service.memory import Sizes, in_words
+from sweeps.service.models import encoder_size
 from sweeps.service.plan import Pack, Plan
-from sweeps.service.points import pretraining_of
+from sweeps.service.points import Work, pretraining_of
 from sweeps.service.progress import duration
 
 if TYPE_CHECKING:
@@ -31,8 +32,19 @@ WORTH_TIMING = 60.0
 FLOPS_PER_SECOND: dict[str | None, float] = {"avx512": 1.9e11, "avx2": 1.0e11, None: 9.0e10}
 """Arithmetic of one core in small float32 products, by kernels (None: torch); on an AMD EPYC virtual machine."""
 
-SECONDS_PER_STEP = 5.0e-5
-"""What one replica adds to a step besides: calls, and its rows of the batch; measured on the same machine."""
+SECONDS_PER_STEP: dict[EncoderName, float] = {
+    "mlp": 5.0e-5,
+    "resnet": 2.0e-4,
+    "tabnet": 1.5e-3,
+    "ft_transformer": 4.0e-4,
+    "t2g_former": 6.0e-4,
+}
+"""What one replica adds to a step besides: calls, and its rows of the batch.  The perceptron's is measured on the same
+machine; the others' follow from how many tensor operations a step of five replicas makes, at 5 microseconds each."""
+
+SECONDS_PER_NUMBER = 2.0e-9
+"""What each number that autograd keeps adds to a step: it is written and read some five times (0: the perceptron's
+kernels keep theirs in the cache)."""
 
 SECONDS_PER_WEIGHT = 9.0e-10
 """What each weight adds to a step besides: AdamW reads and writes seven numbers for it; measured there as well."""
@@ -43,16 +55,13 @@ HEAD_COLUMNS = 8
 
 @dataclass(frozen=True)
 class Speed:
-    """Seconds that packs of one data set take on the cores of one pack: per model pretrained and per replica."""
+    """Seconds that packs of one kind of work take on the cores of one pack: per model pretrained and per replica."""
 
     per_model: float
     per_replica: float
     basis: str
     """In words, to be followed by the names of data sets."""
 
-
-Work = tuple[str, SeedsVary]
-"""Data set, and what its seeds vary: where that is the probes, replicas share a pretraining, and so its time."""
 
 MEASURED, TIMED, GUESSED = "finished replicas of", "timed steps of", "a guess from model sizes for"
 
@@ -103,17 +112,13 @@ def measured_speed(pack: Pack, records: Iterable[Mapping[str, Any]], device: str
 
     Of those, the ones from packs of about the same size count: a replica costs more in a small pack.
     """
-    first = pack.replicas[0]
-    same = {name: first.identity()[name] for name in ("dataset", "architecture", "protocol", "seeds_vary")}
+    wanted = pack.replicas[0].identity()
     kernels = (native.instruction_set() if device == "cpu" else None) or "torch"
     seconds: dict[int, list[float]] = {}
     for record in records:
-        identity, runtime = record["identity"], record["runtime"]
-        ratio = first.budget.epochs / identity["budget"]["epochs"]
+        runtime, ratio = record["runtime"], _times_as_long(wanted, record["identity"])
         if (
-            all(identity[name] == value for name, value in same.items())
-            and pretext_of(identity) == first.hyperparameters.pretext
-            and 0.5 <= ratio <= 2  # bins grow in a run, so that a short one tells little of a long one
+            ratio is not None
             and runtime["device"].split(":")[0] == device
             and runtime.get("kernels", kernels) == kernels
         ):
@@ -124,9 +129,31 @@ def measured_speed(pack: Pack, records: Iterable[Mapping[str, Any]], device: str
     return Speed(0.0, fmean(seconds[nearest]), MEASURED)
 
 
+def _times_as_long(wanted: Mapping[str, Any], done: Mapping[str, Any]) -> float | None:
+    """How many times the epochs of one identity are those of another; None where the two are not the same work."""
+    same = all(wanted[name] == done[name] for name in ("dataset", "architecture", "protocol", "seeds_vary"))
+    if not same or pretext_of(wanted) != pretext_of(done) or ("finetuning" in wanted) != ("finetuning" in done):
+        return None
+    epochs = [
+        (identity["budget"]["epochs"], identity.get("finetuning", {}).get("epochs")) for identity in (wanted, done)
+    ]
+    (pretrained, finetuned), (then, finetuned_then) = epochs
+    if not pretrained:
+        ratio = finetuned / finetuned_then
+    elif finetuned == finetuned_then:
+        ratio = pretrained / then
+    else:  # nobody knows how much of the time was which
+        return None
+    # Bins grow in a run, so that a short one tells little of a long one.
+    return float(ratio) if 0.5 <= ratio <= 2 else None
+
+
 def _guessed(plan: Plan, pack: Pack, sizes: Sizes) -> Speed:
-    first = pack.replicas[0]
-    return Speed(guessed_speed(first.architecture, sizes) * first.budget.epochs * _company(plan), 0.0, GUESSED)
+    work, more = pack.work, _company(plan)
+    pretraining = guessed_speed(work.architecture, sizes, work.pretext) * work.budget.epochs
+    # From scratch is what it takes without decoder and heads.
+    finetuning = guessed_speed(work.architecture, sizes, "none") * work.finetuning.epochs if work.finetuning else 0.0
+    return Speed(pretraining * more, finetuning * more, GUESSED)
 
 
 def _company(plan: Plan) -> float:
@@ -138,22 +165,27 @@ def _company(plan: Plan) -> float:
     return (SIDE_BY_SIDE if at_once > 1 else 1.0) / min(1.0, resources.cpus)
 
 
-def guessed_speed(architecture: Architecture, sizes: Sizes) -> float:
-    """Seconds per replica and pretraining epoch, from multiplications and weights alone."""
-    width = architecture.width
-    hidden = (
-        (architecture.depth + 2) * width * width
-    )  # encoder's embedding, decoder's block and its last layer included
-    weights = sizes.features * width + hidden + sizes.features * HEAD_COLUMNS * width
+def guessed_speed(architecture: Architecture, sizes: Sizes, pretext: PretextName = "adaptive_binning") -> float:
+    """Seconds per replica and epoch, of pretraining or, for "none", of fine-tuning; from the sizes of models alone."""
+    size, width = encoder_size(architecture, sizes.features), architecture.width
+    # A decoder's block and its last layer.
+    decoder = (size.width + width) * width
+    predicted = RECONSTRUCTED[pretext]
+    columns = HEAD_COLUMNS if predicted in (("bins",), ("index",)) else 1
+    above = len(predicted) * (decoder + sizes.features * columns * width)
     steps = -(-sizes.train_rows // architecture.batch_size)
+    is_compiled = architecture.encoder == "mlp"
     # Forward, and two products backward: 3 multiply-adds per weight and row.
-    rate = FLOPS_PER_SECOND.get(native.instruction_set(), FLOPS_PER_SECOND[None])
-    return 6.0 * weights * sizes.train_rows / rate + steps * (SECONDS_PER_STEP + weights * SECONDS_PER_WEIGHT)
+    rates = [FLOPS_PER_SECOND.get(native.instruction_set(), FLOPS_PER_SECOND[None]), FLOPS_PER_SECOND[None]]
+    arithmetic = above / rates[0] + size.products / rates[0 if is_compiled else 1]
+    kept = 0.0 if is_compiled else size.kept * sizes.train_rows * SECONDS_PER_NUMBER
+    per_step = SECONDS_PER_STEP[architecture.encoder] + (size.weights + above) * SECONDS_PER_WEIGHT
+    return 6.0 * arithmetic * sizes.train_rows + kept + steps * per_step
 
 
 def work_of(pack: Pack) -> Work:
     """What kind of work a pack is."""
-    return pack.dataset, pack.replicas[0].seeds_vary
+    return pack.work
 
 
 def pack_seconds(pack: Pack, speeds: Mapping[Work, Speed]) -> float:

@@ -6,17 +6,15 @@ which this is the part on adaptive bins).  Validation chooses one point per data
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from adaptbin.config import Hyperparameters, MaskingKind
-from adaptbin.errors import ConfigError, unknown
 from sweeps.service.choice import CHOOSING_STUDY
-from sweeps.service.points import Study, require_each_once
+from sweeps.service.choosing import ChoosingStudy
 
 if TYPE_CHECKING:
     from sweeps.service.options import Options
@@ -33,33 +31,15 @@ GRID = ("masking", "mask_prob", "t_init")
 
 
 @dataclass(frozen=True, kw_only=True)
-class GridStudy(Study):
+class GridStudy(ChoosingStudy[Hyperparameters]):
     """Points that differ in masking, p_m and T_init, among which validation chooses."""
 
-    extent_name: ClassVar[str] = "grid"
+    sides: ClassVar[dict[str, tuple[str, str]]] = {"mask_prob": ("mask_probs", "p_m"), "t_init": ("t_inits", "T_init")}
 
     mask_probs: tuple[float, ...] = MASK_PROBS
     """p_m of every masking but "none", ascending."""
     t_inits: tuple[int, ...] = T_INITS
     """T_init, ascending."""
-
-    @property
-    @abstractmethod
-    def points(self) -> tuple[Hyperparameters, ...]:
-        """The points of every data set, the simplest first: ties go to the first."""
-
-    @abstractmethod
-    def place_of(self, point: Hyperparameters) -> dict[str, Any]:
-        """Columns that name a point in tables, and what they hold."""
-
-    @abstractmethod
-    def words_of(self, point: Hyperparameters) -> str:
-        """The name of a point in sentences."""
-
-    def __post_init__(self) -> None:
-        require_each_once("p_m", self.mask_probs)
-        require_each_once("T_init", self.t_inits)
-        super().__post_init__()
 
     def probabilities_of(self, masking: MaskingKind) -> tuple[float, ...]:
         """p_m that a kind of masking is trained with."""
@@ -68,36 +48,6 @@ class GridStudy(Study):
     def unique_points_of(self, dataset: str) -> tuple[Hyperparameters, ...]:
         """The same grid for every data set."""
         return self.points
-
-    def with_value(self, key: str, value: float) -> Self:
-        """The study with one more p_m or T_init.  Raises ConfigError when it cannot take it."""
-        values = self._side(key)
-        if value in values:
-            raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {_words(values)}")
-        value = int(value) if float(value).is_integer() else value
-        return self._with_side(key, tuple(sorted((*values, value))))
-
-    def without_value(self, key: str, value: float) -> Self:
-        """The study without a p_m or T_init.  Raises ConfigError when it is not there, or is the last one."""
-        values = self._side(key)
-        if value not in values:
-            raise ConfigError(f"a value to cancel must be one of {_words(values)}, got {key}={value:g}")
-        if len(values) == 1:
-            raise ConfigError(f"one value must stay, got {key}={value:g}, the last one")
-        return self._with_side(key, tuple(known for known in values if known != value))
-
-    def option_for(self, value: str) -> None:
-        """None: a run begins with the paper's grid."""
-
-    def _side(self, key: str) -> tuple[float, ...]:
-        sides: dict[str, tuple[float, ...]] = {"mask_prob": self.mask_probs, "t_init": self.t_inits}
-        if key not in sides:
-            raise ConfigError(unknown("side of this grid", key, sides))
-        return sides[key]
-
-    def _with_side(self, key: str, values: tuple[float, ...]) -> Self:
-        changed: Any = {f"{key}s": values}
-        return replace(self, **changed)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,7 +94,3 @@ def point_words(hyperparameters: Hyperparameters) -> str:
     """``random, p_m 0.2, T_init 10``; a point without masking has no p_m."""
     masked = "" if hyperparameters.masking == "none" else f", p_m {hyperparameters.mask_prob:g}"
     return f"{hyperparameters.masking}{masked}, T_init {hyperparameters.t_init}"
-
-
-def _words(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:g}" for value in values)

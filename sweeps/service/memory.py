@@ -7,14 +7,15 @@ comes first; otherwise it follows from the shapes of the tensors.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from adaptbin.config import Architecture, Budget, Hyperparameters, pretext_of
+from adaptbin.config import RECONSTRUCTED, Finetuning, Hyperparameters, pretext_of
 from adaptbin.errors import ResourceError
+from sweeps.service.models import EncoderSize, encoder_size
 from sweeps.service.nodes import Node
-from sweeps.service.points import Study
+from sweeps.service.points import Point, Study, Work
 
 MIB, GIB = 2**20, 2**30
 
@@ -57,7 +58,7 @@ class Sizes:
 
 @dataclass(frozen=True)
 class Need:
-    """Memory of a pack, in bytes.  Replicas that share a pretraining are one model."""
+    """Memory of a pack, in bytes.  Replicas that share a pretraining are one model, unless each is fine-tuned."""
 
     fixed: int
     """Of the process itself, and of the table."""
@@ -107,31 +108,32 @@ def in_words(size: float) -> str:
 
 def needs(
     study: Study, sizes: Mapping[str, Sizes], records: Iterable[Mapping[str, Any]], device: str
-) -> dict[str, Need]:
-    """Data set -> what its packs take on ``device``, from ``records`` of the same architecture where there are some."""
-    found: dict[str, Need] = {}
+) -> dict[Work, Need]:
+    """What packs of each kind of work take on ``device``, from ``records`` of the same work where there are some."""
+    found: dict[Work, Need] = {}
     records = list(records)
-    for card in study.cards:
-        shaped = need_of_shapes(
-            sizes[card.key],
-            card.architecture,
-            study.default_of(card.key),
-            study.budget,
-            device,
-            len(study.points_of(card.key)),
-        )
-        alike = [
-            record["runtime"]
-            for record in records
-            if record["identity"]["dataset"] == card.key
-            and record["identity"]["architecture"] == card.architecture.to_dict()
-            and pretext_of(record["identity"]) == study.default_of(card.key).pretext
-            and record["identity"]["seeds_vary"] == study.seeds_vary != "probe"
-            # A shorter run has grown fewer bins.
-            and record["identity"]["budget"]["epochs"] >= study.budget.epochs
-        ]
-        found[card.key] = need_of_records(alike, shaped, device)
+    for dataset in study.datasets:
+        points: dict[Work, list[Point]] = {}
+        for seeds_vary in study.all_seeds_vary:
+            for point in study.points_of(dataset):
+                points.setdefault(Work.of(dataset, point, seeds_vary), []).append(point)
+        for work, alike in points.items():
+            runtimes = [record["runtime"] for record in records if _tells_of(record["identity"], work)]
+            found[work] = need_of_records(runtimes, need_of_shapes(sizes[dataset], alike, device), device)
     return found
+
+
+def _tells_of(identity: Mapping[str, Any], work: Work) -> bool:
+    """Whether a replica of that identity took as much memory as one of this work."""
+    return (
+        identity["dataset"] == work.dataset
+        and identity["architecture"] == work.architecture.to_dict()
+        and pretext_of(identity) == work.pretext
+        and ("finetuning" in identity) == (work.finetuning is not None)
+        and identity["seeds_vary"] == work.seeds_vary != "probe"
+        # A shorter run has grown fewer bins.
+        and identity["budget"]["epochs"] >= work.budget.epochs
+    )
 
 
 def need_of_records(runtimes: Iterable[Mapping[str, Any]], shaped: Need, device: str) -> Need:
@@ -158,34 +160,89 @@ def need_of_records(runtimes: Iterable[Mapping[str, Any]], shaped: Need, device:
     return Need(int(fixed), math.ceil(MARGIN * per_model), measured=True)
 
 
-def need_of_shapes(
-    sizes: Sizes,
-    architecture: Architecture,
-    default: Hyperparameters,
-    budget: Budget,
-    device: str = "cpu",
-    points: int = 1,
-) -> Need:
-    """What follows from the shapes of the tensors.  ``points``: models that share the random draws of a seed."""
-    width, batch = architecture.width, architecture.batch_size
+def need_of_shapes(sizes: Sizes, points: Sequence[Point], device: str = "cpu") -> Need:
+    """What follows from the shapes of the tensors of models of one kind of work; each seed's draws are shared by all
+    ``points``."""
+    held, moment, drawn = 0.0, 0.0, 0.0
+    finetuning = points[0].finetuning
+    parts = [_pretraining(sizes, points)] if points[0].budget.epochs else []
+    # Fine-tuning begins when the whole pack is pretrained, and keeps where it began; probes come with a pretraining.
+    parts += [] if finetuning is None else [_finetuning(sizes, points[0], finetuning)]
+    for part in parts:
+        held, moment, drawn = held + part.held, max(moment, part.moment), drawn + part.drawn
     rows, features = sizes.train_rows, sizes.features
-    blocks = architecture.depth + 2
-    bins = min(default.t_max, max(default.t_init, 8, round(rows / (ROWS_PER_BIN * default.min_bin))))
-    weights = features * width + blocks * width * width + features * bins * width
-    # Values, gradients and two moments, float32; target bins; edges and scores of splits; the history of the run.
-    held = 16 * weights + 4 * features * rows + 16 * features * default.t_max + 40 * budget.epochs
-    stretch = min(rows, 64 * batch)  # rows that are gathered at once
-    step = 4 * (2 * stretch * features + batch * (6 * blocks * width + 3 * features * bins))
-    # While the heads grow there are two copies of the parameters; probes hold embeddings of all rows in the same way.
-    probing = 4 * width * (3 * sizes.all_rows + budget.probes * (sizes.all_rows / 6 + 8 * 8))
-    moment = step + max(16 * weights, probing)
     table = 16 * features * sizes.all_rows + 30 * features * rows  # as it came, encoded, sorted
-    draws = 6 * blocks * rows * width + 16 * rows * features
-    per_model, per_computed = held + draws / points, moment
+    per_model, per_computed = held + drawn / len(points), moment
     if device == "cpu":
         per_model += table / STACK  # each stack has its own copy
-        fixed = PROCESS_BYTES + table + draws
+        fixed = PROCESS_BYTES + table + drawn
     else:
         per_model, per_computed = per_model + moment, 0.0  # all models of a pack are computed at once
-        fixed = GPU_PROCESS_BYTES + 2 * table + draws
+        fixed = GPU_PROCESS_BYTES + 2 * table + drawn
     return Need(math.ceil(fixed), math.ceil(MARGIN * per_model), math.ceil(per_computed))
+
+
+class _Part(NamedTuple):
+    """Bytes of one part of training."""
+
+    held: float
+    """Of each model, from its start."""
+    moment: float
+    """Of each model while it is computed."""
+    drawn: float
+    """Random draws of one seed."""
+
+
+def _pretraining(sizes: Sizes, points: Sequence[Point]) -> _Part:
+    """Pretraining, and the probes after it."""
+    architecture, budget = points[0].architecture, points[0].budget
+    widest = max((point.hyperparameters for point in points), key=lambda chosen: _bins(chosen, sizes.train_rows))
+    bins, slots = _bins(widest, sizes.train_rows), max(point.hyperparameters.t_max for point in points)
+    width, batch = architecture.width, architecture.batch_size
+    rows, features = sizes.train_rows, sizes.features
+    encoder = encoder_size(architecture, features)
+    decoders = max(1, len(RECONSTRUCTED[widest.pretext]))
+    weights = encoder.weights + decoders * ((encoder.width + width) * width + features * bins * width)
+    # Values, gradients and two moments, float32; target bins; edges and scores of splits; the history of the run.
+    held = 16 * weights + 4 * features * rows + 16 * features * slots + 40 * budget.epochs
+    stretch = min(rows, 64 * batch)  # rows that are gathered at once
+    step = 4 * (2 * stretch * features + batch * decoders * (12 * width + 3 * features * bins))
+    # While the heads grow there are two copies of the parameters; probes hold embeddings of all rows in the same way.
+    probing = 4 * encoder.width * (3 * sizes.all_rows + budget.probes * (sizes.all_rows / 6 + 8 * 8))
+    drawn = 6 * decoders * rows * width + _drawn(sizes, points[0])
+    looking = _looking(encoder, sizes.all_rows)
+    return _Part(held, step + _kept(encoder.kept, batch) + max(16 * weights, probing, looking), drawn)
+
+
+def _finetuning(sizes: Sizes, point: Point, finetuning: Finetuning) -> _Part:
+    """Training on labels; its head is as good as nothing."""
+    encoder, batch = encoder_size(point.architecture, sizes.features), point.architecture.batch_size
+    # Values, gradients, two moments and the best epoch's values; while replicas leave there are two copies.
+    held = 20 * encoder.weights + 16 * finetuning.epochs
+    looking = _looking(encoder, round(0.2 * sizes.all_rows))  # test rows, a fifth of all; those of validation are fewer
+    return _Part(held, _kept(encoder.kept, batch) + max(16 * encoder.weights, looking), _drawn(sizes, point))
+
+
+def _bins(hyperparameters: Hyperparameters, rows: int) -> int:
+    """Outputs per feature once the widest one has grown; 1 where values, or what is masked, are predicted."""
+    if "bins" in RECONSTRUCTED[hyperparameters.pretext]:
+        grown = max(hyperparameters.t_init, 8, round(rows / (ROWS_PER_BIN * hyperparameters.min_bin)))
+        return min(hyperparameters.t_max, grown)
+    return max(hyperparameters.t_init, 8) if "index" in RECONSTRUCTED[hyperparameters.pretext] else 1
+
+
+def _kept(numbers: int, rows: int) -> float:
+    """Of a step, so many numbers per row, and their gradients, which are not all there at once."""
+    return 4 * 1.5 * numbers * rows
+
+
+def _looking(encoder: EncoderSize, rows: int) -> float:
+    """Of embedding so many rows at once without a gradient: of a large table transformers take a part at a time."""
+    return 4 * min(encoder.kept * rows, 2**24)
+
+
+def _drawn(sizes: Sizes, point: Point) -> float:
+    """An epoch's order and dropped units of the encoder; those of another than the perceptron are a step's own."""
+    architecture, rows = point.architecture, sizes.train_rows
+    dropped = architecture.depth * rows * architecture.width if architecture.encoder == "mlp" else 0
+    return 6 * dropped + 16 * rows * sizes.features

@@ -26,7 +26,7 @@ from sweeps.service.plan import Resources
 from sweeps.service.points import AskedTest
 from sweeps.service.stores import without_password
 
-LISTS = ("--dataset", "--encoder", "--panel", "--seeds", "--t-max")
+LISTS = ("--dataset", "--depth", "--encoder", "--panel", "--seeds", "--t-max", "--width")
 """Options whose values may follow as several words."""
 
 
@@ -80,6 +80,10 @@ class Options:
     """Encoders to train."""
     finetuning: Finetuning | None = None
     """How models are trained on labels; None where the script fine-tunes none."""
+    depths: tuple[int, ...] | None = None
+    """Depths to choose from; None: the paper's."""
+    widths: tuple[int, ...] | None = None
+    """Widths to choose from; None: the paper's."""
 
     @property
     def primary(self) -> dict[str, str]:
@@ -173,7 +177,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         seeds=_or(given["seeds"], tuple(range(preset.seeds))),
         seeds_vary=given.get("seeds_vary", "pretrain"),
         budget=Budget(
-            epochs=_or(given["epochs"], preset.epochs),
+            epochs=_or(given.get("epochs"), preset.epochs),
             probe_epochs=_or(given.get("probe_epochs"), preset.probe_epochs),
             probes=given.get("probes", Budget().probes),
         ),
@@ -225,6 +229,8 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     if "panel" in given:
         asked = flat_names(given["panel"]) or PANELS
         own |= {"panels": tuple(key for key in PANELS if key in asked), "values": given["value"]}
+    if "depth" in given:
+        own |= {"depths": given["depth"], "widths": given["width"]}
     if "encoder" in given:
         encoders = flat_names(given["encoder"]) or ENCODERS
         own["encoders"] = tuple(name for name in ENCODERS if name in encoders)

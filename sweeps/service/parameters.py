@@ -14,6 +14,7 @@ from adaptbin.config import MAX_SEED, Budget, Hyperparameters, MaskingKind, Seed
 from adaptbin.data.registry import CARDS
 from adaptbin.errors import ConfigError, unknown
 from adaptbin.metrics import METRICS
+from sweeps.service.architectures import DEPTHS, WIDTHS
 from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.panels import PANELS
 from sweeps.service.points import AskedTest
@@ -46,12 +47,13 @@ DEFAULT_MASK_PROB = 0.2
 def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
     """All options of a script, in the order of the help page: ``own`` are those that not every script has.
 
-    A script that fine-tunes has no probes.
+    A script that fine-tunes has no probes, and one that chooses architectures no pretraining.
     """
     own = list(own)
-    finetunes = any(option.name == "finetune_epochs" for option in own)
+    names = {option.name for option in own}
+    finetunes, pretrains = "finetune_epochs" in names, "depth" not in names
     presets = "; ".join(
-        f"{name}: {preset.seeds} seeds, {preset.epochs} and "
+        f"{name}: {preset.seeds} seeds, {f'{preset.epochs} and ' if pretrains else ''}"
         f"{preset.finetune_epochs if finetunes else preset.probe_epochs} epochs"
         for name, preset in PRESETS.items()
     )
@@ -59,7 +61,7 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         _dataset_option(),
         _one("--preset", tuple(PRESETS), f"How much to train ({presets}).", "paper"),
         _option("--seeds", _Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
-        _option("--epochs", int, "Pretraining epochs."),
+        *([_option("--epochs", int, "Pretraining epochs.")] if pretrains else []),
         *([] if finetunes else _probe_options()),
         *own,
         _protocol_option(),
@@ -108,8 +110,8 @@ def variant_options() -> list[click.Parameter]:
     """What the variants of an ablation have in place of the full method's."""
     return [
         _option("--refine-every", int, "Epochs between refinements of all features, w/o FPT.  [default: patience + 1]"),
-        _option("--t-max", _Wholes("t-max"), "T_max of further variants: one or several whole numbers.  [default: "
-                f"{', '.join(map(str, T_MAXS))}, where above T_init]"),
+        _option("--t-max", _Wholes("t-max", T_MAXS), "T_max of further variants: one or several whole numbers.  "
+                f"[default: {', '.join(map(str, T_MAXS))}, where above T_init]"),
     ]  # fmt: skip
 
 
@@ -120,6 +122,15 @@ def default_point_options() -> list[click.Parameter]:
         _option("--mask-prob", float,
                 f"Probability of masking an input; {DEFAULT_MASK_PROB} where --masking is given."),
         _option("--t-init", int, "Quantile bins per feature at the start.", Hyperparameters().t_init),
+    ]  # fmt: skip
+
+
+def architecture_options() -> list[click.Parameter]:
+    """Depths and widths to choose from; a script that has them pretrains nothing."""
+    return [
+        _option(f"--{name}", _Wholes(name, usual), f"Values of {name} to choose from; the paper's choice is always one "
+                f"of them.  [default: {', '.join(map(str, usual))}]")
+        for name, usual in (("depth", DEPTHS), ("width", WIDTHS))
     ]  # fmt: skip
 
 
@@ -310,13 +321,15 @@ class _Wholes(click.ParamType[tuple[int, ...]]):
 
     name = "numbers"
 
-    def __init__(self, what: str) -> None:
+    def __init__(self, what: str, usual: Sequence[int]) -> None:
         self._what = what
+        self._usual = usual
 
     def convert(self, value: Any, parameter: Any, context: Any) -> tuple[int, ...]:
         words = [word for word in re.split(r"[,\s]+", str(value)) if word]
         if not words or not all(re.fullmatch(r"[+-]?\d+", word) for word in words):
-            raise ConfigError(f"{self._what} must be whole numbers such as {','.join(map(str, T_MAXS))}, got {value!r}")
+            usual = ",".join(map(str, self._usual))
+            raise ConfigError(f"{self._what} must be whole numbers such as {usual}, got {value!r}")
         return tuple(map(int, words))
 
 

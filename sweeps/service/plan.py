@@ -1,8 +1,8 @@
 """What is left to do, cut into packs: a pure function of the study, of what is finished, and of the machine.
 
-A pack is trained together in one process.  The default is one pack per seed, which holds every point of that seed; with
-fewer such packs than would keep all workers busy, each is cut into equal parts.  No pack is larger than the memory that
-it is given.
+A pack is trained together in one process.  The default is one pack per seed and kind of work, which holds every point
+of these; with fewer such packs than would keep all workers busy, each is cut into equal parts, and where they are many
+and small, those of some seeds are joined.  No pack is larger than the memory that it is given.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from functools import cached_property
 from adaptbin.config import Replica
 from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
-from sweeps.service.memory import Need, largest_pack, memory_of_a_pack
+from sweeps.service.memory import STACK, Need, largest_pack, memory_of_a_pack
 from sweeps.service.nodes import Node
-from sweeps.service.points import Study, pretraining_of
+from sweeps.service.points import Study, Work, pretraining_of, work_of
 
 STEP_OVERHEAD = 4
 """What one step of a pack costs besides its replicas, counted in replicas: it makes large packs worth while."""
@@ -88,6 +88,11 @@ class Pack:
         return self.replicas[0].seeds.split
 
     @property
+    def work(self) -> Work:
+        """What kind of work its replicas are."""
+        return work_of(self.replicas[0])
+
+    @property
     def table_key(self) -> tuple[str, int]:
         """Which encoded table the pack trains on."""
         return self.dataset, self.split_seed
@@ -135,7 +140,7 @@ def make_plan(
     failed: Collection[str] = (),
     retry_failed: bool = False,
     nodes: Sequence[Node] = (),
-    needs: Mapping[str, Need] | None = None,
+    needs: Mapping[Work, Need] | None = None,
 ) -> Plan:
     """Plan the replicas of ``study`` whose ids are not in ``finished``.
 
@@ -150,7 +155,7 @@ def make_plan(
         failed: Ids of replicas that failed before; they are left out.
         retry_failed: Plan them all the same.
         nodes: What the machines have; without any, memory sets no limit.
-        needs: Data set -> memory that its packs take; without one, likewise.
+        needs: Memory that packs of each kind of work take; without one, likewise.
 
     Raises:
         ConfigError: ``pack_size`` below 1.
@@ -165,9 +170,9 @@ def make_plan(
     to_do = {r.id: r for r in replicas if r.id not in finished and r.id not in given_up}
     limit = _memory_limit(resources, nodes, workers)
     most = {
-        name: largest_pack(name, needs[name], limit, on_gpu=resources.gpus > 0)
-        for name in {r.dataset for r in to_do.values()} & needs.keys()
-        if limit is not None
+        work: largest_pack(work.name, needs[work], limit, on_gpu=resources.gpus > 0)
+        for work in dict.fromkeys(map(work_of, to_do.values()))
+        if limit is not None and work in needs
     }
     cutter = _Cutter(pack_size, most)
     packs = []
@@ -187,7 +192,9 @@ def make_plan(
         workers=workers,
         resumed=resumed,
         failed=tuple(r for r in replicas if r.id in given_up),
-        memory=max((needs[p.dataset].of(len(_atoms(p.replicas))) for p in packs if p.dataset in needs), default=0),
+        memory=max(
+            (needs[pack.work].of(len(_models(pack.replicas))) for pack in packs if pack.work in needs), default=0
+        ),
         memory_limit=limit,
         cut_to=cutter.cut_to,
     )
@@ -212,7 +219,7 @@ def _memory_limit(resources: Resources, nodes: Sequence[Node], workers: int) -> 
 class _Cutter:
     """Cuts replicas into packs that are no larger than asked for, and than memory allows."""
 
-    def __init__(self, size: int | None, most: Mapping[str, int]) -> None:
+    def __init__(self, size: int | None, most: Mapping[Work, int]) -> None:
         self._size = size
         self._most = most
         self.cut_to: int | None = None
@@ -223,27 +230,32 @@ class _Cutter:
         groups = group_replicas(replicas)
         if self._size is not None:
             return [part for group in groups for part in self.cut(group)]
-        buckets = [bucket for group in groups for bucket in _by_pretraining_seed(group)]
-        parts = _best_cut(buckets, workers)
+        buckets, parts = _best_cut(groups, workers)
         return [small for bucket in buckets for part in chunk(_atoms(bucket), parts) for small in self.cut(part)]
 
     def cut(self, replicas: Sequence[Replica]) -> list[list[Replica]]:
         """Near-equal packs of replicas that can be stacked."""
-        atoms = _atoms(replicas)
-        packs = [list(replicas)] if self._size is None else _at_most(atoms, self._size)
-        # Replicas that share a pretraining share its memory.
-        most = self._most.get(replicas[0].dataset, len(atoms))
-        if all(len(_atoms(pack)) <= most for pack in packs):
+        packs = [list(replicas)] if self._size is None else _at_most(_atoms(replicas), self._size)
+        models = _models(replicas)
+        most = self._most.get(work_of(replicas[0]), len(models))
+        if all(len(_models(pack)) <= most for pack in packs):
             return packs
         self.cut_to = most if self.cut_to is None else min(self.cut_to, most)
-        return chunk(atoms, max(len(packs), math.ceil(len(atoms) / most)))
+        return chunk(models, max(len(packs), math.ceil(len(models) / most)))
 
 
-def _by_pretraining_seed(replicas: Iterable[Replica]) -> list[list[Replica]]:
-    buckets: dict[int, list[Replica]] = {}
+def _by_pretraining_seed(replicas: Iterable[Replica], together: int = 1) -> list[list[Replica]]:
+    """One bucket per seed, or for several seeds that have no more than ``together`` models."""
+    seeds: dict[int, list[Replica]] = {}
     for replica in replicas:
-        buckets.setdefault(replica.seeds.pretrain, []).append(replica)
-    return list(buckets.values())
+        seeds.setdefault(replica.seeds.pretrain, []).append(replica)
+    buckets: list[list[Replica]] = []
+    for of_seed in seeds.values():
+        if buckets and len(_atoms([*buckets[-1], *of_seed])) <= together:
+            buckets[-1] += of_seed
+        else:
+            buckets.append(of_seed)
+    return buckets
 
 
 def _atoms(replicas: Iterable[Replica]) -> list[list[Replica]]:
@@ -254,19 +266,36 @@ def _atoms(replicas: Iterable[Replica]) -> list[list[Replica]]:
     return list(atoms.values())
 
 
-def _best_cut(buckets: Sequence[Sequence[Replica]], workers: int) -> int:
-    """Into how many parts to cut each bucket so that the last worker is done first; ties go to fewer, larger packs."""
-    sizes = [len(_atoms(bucket)) for bucket in buckets]
+def _models(replicas: Sequence[Replica]) -> list[list[Replica]]:
+    """Replicas by the model that takes memory: those of one pretraining share it, but each is fine-tuned by itself."""
+    atoms = _atoms(replicas)
+    return atoms if replicas[0].finetuning is None else [[replica] for atom in atoms for replica in atom]
 
-    def duration(parts: int) -> float:
+
+def _best_cut(groups: Sequence[Sequence[Replica]], workers: int) -> tuple[list[list[Replica]], int]:
+    """Buckets of replicas, and into how many parts to cut each, so that the last worker is done first.
+
+    Ties go to fewer parts, and to a bucket per seed.
+    """
+
+    def duration(sizes: Sequence[int], parts: int) -> float:
         costs = [size / parts + STEP_OVERHEAD for size in sizes for _ in range(min(parts, size))]
         busy = [0.0] * min(max(workers, 1), len(costs))
         for cost in costs:  # each pack goes to the first free worker, as in the run
             heapq.heapreplace(busy, busy[0] + cost)
         return max(busy)
 
-    # More parts than workers only adds overhead once every bucket alone feeds all of them.
-    return min(range(1, min(max(sizes, default=1), 2 * max(workers, 1)) + 1), key=duration) if sizes else 1
+    found: list[tuple[float, list[list[Replica]], int]] = []
+    for together in range(1, STACK + 1):  # no more models than are computed together anyhow
+        buckets = [bucket for group in groups for bucket in _by_pretraining_seed(group, together)]
+        sizes = [len(_atoms(bucket)) for bucket in buckets]
+        # More parts than workers only adds overhead once every bucket alone feeds all of them.
+        for parts in range(1, min(max(sizes, default=1), 2 * max(workers, 1)) + 1):
+            found.append((duration(sizes, parts) if sizes else 0.0, buckets, parts))
+        if together == 1 and min(sizes, default=STACK) > STACK // 2:
+            break  # no two can be joined
+    _, buckets, parts = min(found, key=lambda option: option[0])
+    return buckets, parts
 
 
 def chunk(atoms: Sequence[Sequence[Replica]], parts: int) -> list[list[Replica]]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from adaptbin.data.registry import get_card
 from adaptbin.errors import DataNotFoundError
 from sweeps.service.budget import fit_seeds
 from sweeps.service.checkpoints import CheckpointPlace
-from sweeps.service.estimate import Speed, Work, describe, estimate, longest_first, speeds, work_of
+from sweeps.service.estimate import Speed, describe, estimate, longest_first, speeds, work_of
 from sweeps.service.failures import FailureLog
 from sweeps.service.memory import Sizes, needs
 from sweeps.service.nodes import Node
 from sweeps.service.options import Options
 from sweeps.service.plan import Pack, Plan, make_plan
-from sweeps.service.points import Study
+from sweeps.service.points import Study, Work
 from sweeps.service.results import Reading, ResultsStore
 from sweeps.service.work import Runner
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sweeps.service.timing import Timing
 
 TIMING_SECONDS = 2.0
-"""About as long steps are timed in all, shared by the data sets."""
+"""About as long steps are timed in all, shared by the kinds of work."""
 
 
 class Planner:
@@ -94,10 +94,12 @@ class Planner:
     def _estimate(self, plan: Plan) -> Estimate:
         if not {work_of(pack) for pack in plan.packs} <= self._speeds.keys():
             device = self._options.device
-            self._speeds = speeds(plan, self._sizes, self._samples, device=device, time_it=self._timed)
+            seconds = max(0.2, TIMING_SECONDS / len({work_of(pack) for pack in plan.packs}))
+            timed = partial(self._timed, seconds=seconds)
+            self._speeds = speeds(plan, self._sizes, self._samples, device=device, time_it=timed)
         return estimate(plan, self._speeds)
 
-    def _timed(self, pack: Pack) -> Timing | None:
+    def _timed(self, pack: Pack, *, seconds: float) -> Timing | None:
         """A few timed steps of a pack where it would be trained, if its data file is at hand."""
         from adaptbin.data.encode import encode
         from adaptbin.data.sources import load_table
@@ -107,7 +109,6 @@ class Planner:
         except DataNotFoundError:
             return None
         encoded = encode(table, split_seed=pack.split_seed, unseen_category=self._study.protocol.unseen_category)
-        seconds = max(0.5, TIMING_SECONDS / len(self._study.datasets))
         return self._runner.timed(pack, encoded, self._options.resources, device=self._options.device, seconds=seconds)
 
     @cached_property

@@ -13,10 +13,19 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
 from typing import Protocol as Interface
 
-from adaptbin.config import Architecture, Budget, Finetuning, Hyperparameters, Protocol, Replica, SeedsVary
+from adaptbin.config import (
+    Architecture,
+    Budget,
+    Finetuning,
+    Hyperparameters,
+    PretextName,
+    Protocol,
+    Replica,
+    SeedsVary,
+)
 from adaptbin.errors import ConfigError
 from sweeps.service.choice import Choice
 from sweeps.service.projection import point_settings
@@ -79,6 +88,37 @@ def pretraining_of(replica: Replica) -> tuple[Point, int]:
     """
     alone = replica.hyperparameters.pretext == "none"
     return point_of(replica), replica.seed if alone else replica.seeds.pretrain
+
+
+class Work(NamedTuple):
+    """What decides time and memory of a replica, besides its data set's size and the machine."""
+
+    dataset: str
+    architecture: Architecture
+    pretext: PretextName
+    budget: Budget
+    finetuning: Finetuning | None
+    seeds_vary: SeedsVary
+    """Where that is the probes, replicas share a pretraining, and so its time."""
+
+    @classmethod
+    def of(cls, dataset: str, point: Point, seeds_vary: SeedsVary) -> Work:
+        """That of a point's replicas."""
+        return cls(
+            dataset, point.architecture, point.hyperparameters.pretext, point.budget, point.finetuning, seeds_vary
+        )
+
+    @property
+    def name(self) -> str:
+        """``eol``; of what is not the paper's perceptron or is trained on labels ``eol (resnet, fine-tuned)``."""
+        told: list[str] = [self.architecture.encoder] if self.architecture.encoder != "mlp" else []
+        told += ["fine-tuned"] if self.finetuning is not None else []
+        return f"{self.dataset} ({', '.join(told)})" if told else self.dataset
+
+
+def work_of(replica: Replica) -> Work:
+    """The work that a replica is."""
+    return Work.of(replica.dataset, point_of(replica), replica.seeds_vary)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +218,13 @@ class Study(ABC):
         """
         return tuple(self.point(dataset, hyperparameters) for hyperparameters in self.unique_points_of(dataset))
 
-    def point(self, dataset: str, hyperparameters: Hyperparameters) -> Point:
-        """The point with these hyperparameters, and everything else as the data set's card and the study have it."""
+    def point(self, dataset: str, hyperparameters: Point | Hyperparameters) -> Point:
+        """The point with these hyperparameters, and everything else as the data set's card and the study have it.
+
+        A whole point is what it is.
+        """
+        if isinstance(hyperparameters, Point):
+            return hyperparameters
         return Point(
             hyperparameters=hyperparameters,
             architecture=self.card(dataset).architecture,
@@ -231,8 +276,7 @@ class Study(ABC):
 
         Hyperparameters alone stand for their :meth:`point`.
         """
-        if isinstance(point, Hyperparameters):
-            point = self.point(card.key, point)
+        point = self.point(card.key, point)
         return Replica(
             dataset=card.key,
             fingerprint=card.fingerprint,

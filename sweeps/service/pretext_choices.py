@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaptbin.config import Protocol, SeedsVary
+from adaptbin.config import Hyperparameters, Protocol, SeedsVary
 from adaptbin.errors import ConfigError, unknown
 from sweeps.service.choice import Choice, choice_from_dict
 from sweeps.service.decision import Decision, choice_of
@@ -40,7 +40,9 @@ class PretextChoices:
     """Objective for which nothing could be chosen -> why."""
 
     @classmethod
-    def of(cls, decisions: Mapping[Objective, Decision], study: BenchmarkStudy, metric: str) -> PretextChoices:
+    def of(
+        cls, decisions: Mapping[Objective, Decision[Hyperparameters]], study: BenchmarkStudy, metric: str
+    ) -> PretextChoices:
         """What a benchmark of one data set decided."""
         made, undecided = {}, {}
         for objective, decision in decisions.items():

@@ -15,6 +15,7 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
+from adaptbin.config import Hyperparameters
 from adaptbin.metrics import get_metric
 from sweeps.service.decision import Decision, decide
 from sweeps.service.methods import METHOD, METHODS, PRETEXTS, BenchmarkStudy, Method, Objective
@@ -39,7 +40,7 @@ class BenchmarkTables:
     """One row per replica of a chosen candidate."""
     table: pd.DataFrame
     """One row per method, with columns :data:`COLUMNS`; see :func:`benchmark_tables`."""
-    objectives: Mapping[Objective, Decision]
+    objectives: Mapping[Objective, Decision[Hyperparameters]]
     """What validation chooses for each objective, among the candidates of all its methods: masking, p_m and T."""
 
     @property
@@ -77,7 +78,7 @@ def benchmark_tables(records: Iterable[Mapping[str, Any]], study: BenchmarkStudy
 
 def _decide_objective(
     points: pd.DataFrame, replicas: pd.DataFrame, study: BenchmarkStudy, objective: Objective
-) -> Decision:
+) -> Decision[Hyperparameters]:
     """Methods of one objective follow each other with the simplest masking first, and so do their candidates."""
     methods = [method for method in METHODS if method.objective == objective]
     candidates = [point for method in methods for point in study.candidates[method]]
@@ -85,7 +86,7 @@ def _decide_objective(
 
 
 def _table(
-    points: pd.DataFrame, replicas: pd.DataFrame, decisions: Mapping[Method, Decision], metric: str
+    points: pd.DataFrame, replicas: pd.DataFrame, decisions: Mapping[Method, Decision[Hyperparameters]], metric: str
 ) -> pd.DataFrame:
     rows = []
     for method, decision in decisions.items():
@@ -108,7 +109,7 @@ def _table(
     return table.astype({"rank": np.float64})
 
 
-def _choice_of(of_method: pd.DataFrame, replicas: pd.DataFrame, decision: Decision) -> dict[str, Any]:
+def _choice_of(of_method: pd.DataFrame, replicas: pd.DataFrame, decision: Decision[Hyperparameters]) -> dict[str, Any]:
     """What the table says of the choice among the candidates of a method, or that there is none."""
     if decision.chosen is None:
         names = ("mask_prob", "mean", "sd", "val_mean", "val_sd", "bootstrap_se")

@@ -1,4 +1,4 @@
-"""What the tables of all grid studies share: a row per replica, a row per point, the choices, and test scores hidden.
+"""Tables of studies whose points are chosen from: a row per replica and per point, the choices, test scores hidden.
 
 Validation chooses, so test scores of points that were not chosen leave no trace: :func:`hide_test` drops them.
 """
@@ -12,9 +12,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adaptbin.config import Hyperparameters
 from adaptbin.metrics import get_metric
-from sweeps.service.grid import GridStudy
+from sweeps.service.choosing import ChoosingStudy, P
 from sweeps.service.points import Point
 from sweeps.service.stats import mean_interval, standard_deviation
 from sweeps.service.tables import Part, as_frame, finished_scores, recorded, run_averages, variance_ratio
@@ -26,7 +25,7 @@ SUMMARY = tuple(f"{part}_{number}" for part in ("val", "test") for number in ("m
 """Columns of the table of points that become metrics of a point's MLflow run; of test scores those that are shown."""
 
 
-def replica_frame(records: Iterable[Mapping[str, Any]], study: GridStudy, metric: str) -> pd.DataFrame:
+def replica_frame(records: Iterable[Mapping[str, Any]], study: ChoosingStudy[P], metric: str) -> pd.DataFrame:
     """One row per replica of a study of one data set that has a record, point by point.
 
     ``records`` that the study does not ask for are left out.  `val` and `test` hold ``metric``; `val_<name>` and
@@ -54,7 +53,7 @@ def replica_frame(records: Iterable[Mapping[str, Any]], study: GridStudy, metric
     return as_frame(rows, ["dataset", *places, "seed", "seeds_vary", "id", "status", "metric"])
 
 
-def points_frame(replicas: pd.DataFrame, study: GridStudy, metric: str) -> pd.DataFrame:
+def points_frame(replicas: pd.DataFrame, study: ChoosingStudy[P], metric: str) -> pd.DataFrame:
     """One row per point of a study of one data set, in its order, from its table of replicas.
 
     Mean, sd (ddof 1) and 95 % t interval are over finished replicas, of which there are `n`; `n_diverged` count the
@@ -82,24 +81,28 @@ def points_frame(replicas: pd.DataFrame, study: GridStudy, metric: str) -> pd.Da
 
 
 def mark_chosen(
-    replicas: pd.DataFrame, points: pd.DataFrame, study: GridStudy, chosen: Sequence[Hyperparameters | None]
+    replicas: pd.DataFrame,
+    points: pd.DataFrame,
+    study: ChoosingStudy[P],
+    chosen: Sequence[P | None],
+    column: str = "chosen",
 ) -> None:
-    """Add the column `chosen` to both tables: whether a row is of one of these points; None is of no row."""
+    """Add ``column`` to both tables: whether a row is of one of these points; None is of no row."""
     for frame in (replicas, points):
-        frame["chosen"] = np.zeros(len(frame), dtype=bool)
+        frame[column] = np.zeros(len(frame), dtype=bool)
         for point in chosen:
             if point is not None:
-                frame["chosen"] |= _rows_of(frame, study, point)
+                frame[column] |= _rows_of(frame, study, point)
 
 
-def hide_test(replicas: pd.DataFrame, points: pd.DataFrame) -> None:
-    """Put nan in place of every test score of points that were not chosen."""
+def hide_test(replicas: pd.DataFrame, points: pd.DataFrame, shown: Sequence[str] = ("chosen",)) -> None:
+    """Put nan in place of every test score of points that none of the columns ``shown`` marks."""
     scores = ["test", "bootstrap_se", *(name for name in replicas if str(name).startswith("test_"))]
-    replicas.loc[~replicas["chosen"], scores] = math.nan
-    points.loc[~points["chosen"], TEST_OF_POINT] = math.nan
+    replicas.loc[~replicas[list(shown)].any(axis=1), scores] = math.nan
+    points.loc[~points[list(shown)].any(axis=1), TEST_OF_POINT] = math.nan
 
 
-def point_summaries(points: pd.DataFrame, study: GridStudy) -> dict[Point, dict[str, Any]]:
+def point_summaries(points: pd.DataFrame, study: ChoosingStudy[P]) -> dict[Point, dict[str, Any]]:
     """Aggregates of every point, for MLflow, from the table of points."""
     (dataset,) = study.datasets
     return {
@@ -125,6 +128,6 @@ def _summary(group: pd.DataFrame, replicas: pd.DataFrame, part: Part) -> dict[st
     }
 
 
-def _rows_of(frame: pd.DataFrame, study: GridStudy, point: Hyperparameters) -> Any:
+def _rows_of(frame: pd.DataFrame, study: ChoosingStudy[P], point: P) -> Any:
     """Which rows [len(frame)] of a table are of a point."""
     return np.logical_and.reduce([(frame[name] == value).to_numpy() for name, value in study.place_of(point).items()])

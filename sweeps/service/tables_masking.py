@@ -15,6 +15,7 @@ import pandas as pd
 from rich import box
 from rich.table import Table
 
+from adaptbin.config import Hyperparameters
 from adaptbin.metrics import get_metric
 from sweeps.service.decision import Decision, decide
 from sweeps.service.grid import MaskingStudy
@@ -30,7 +31,7 @@ class MaskingTables:
     """One row per replica that has a record, point by point."""
     points: pd.DataFrame
     """One row per point, in the grid's order."""
-    decision: Decision
+    decision: Decision[Hyperparameters]
 
 
 def masking_tables(

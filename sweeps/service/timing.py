@@ -12,14 +12,19 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from adaptbin.config import RECONSTRUCTED, Hyperparameters, Replica
+from adaptbin.config import RECONSTRUCTED, Finetuning, Hyperparameters, Replica
+from sweeps.service.models import encoder_size
 from sweeps.service.points import pretraining_of
 
 if TYPE_CHECKING:
     import torch
 
     from adaptbin.data.encode import EncodedTable
+    from adaptbin.training.finetune import FineTuning
     from adaptbin.training.pretrain import Pretraining
+
+    Stacks = Sequence[Pretraining] | Sequence[FineTuning]
+    Make = Callable[[Sequence[Replica], EncodedTable, torch.device], Stacks]
 
 BINS = (2, 16)
 """Quantile bins per feature at which epochs are timed."""
@@ -36,6 +41,9 @@ ROWS_PER_BIN = 3.0
 WIDEST = 1.9
 """Bins of the widest feature over those of the mean one: torch computes all features as wide as the widest."""
 
+MOST_TIMED = 50
+"""Epochs timed at most."""
+
 REFINING = 1.04
 """What splitting bins adds to the time of the epochs: timed ones are too few for features to be refined in them."""
 
@@ -46,7 +54,7 @@ class Timing(NamedTuple):
     per_model: float
     """Pretraining of one model, all epochs, in a pack of that size."""
     per_replica: float
-    """Probes of one replica."""
+    """Probes of one replica, or its fine-tuning."""
 
 
 def mean_bins(epochs: int, default: Hyperparameters, train_rows: int) -> float:
@@ -67,7 +75,9 @@ def time_pack(
     threads: int = 1,
     seconds: float = 2.0,
 ) -> Timing:
-    """Time a few epochs and probe epochs of a pack; takes about ``seconds``, longer for the largest models.
+    """Time a few epochs of a pack's pretraining, and of its probes or its fine-tuning.
+
+    It takes about ``seconds``, longer for the largest models.
 
     The pack is cut into stacks as in the run.  Where one of its epochs would take too long, one stack, and then a part
     of the rows, stand for the whole.
@@ -83,51 +93,81 @@ def time_pack(
 
 
 def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.device, seconds: float) -> Timing:
+    finetuning = replicas[0].finetuning
+    after = None if finetuning is None else _finetuning_seconds(replicas, finetuning, table, device, seconds)
+    if after is not None and not replicas[0].budget.epochs:
+        return Timing(0.0, after)
+    models = list({pretraining_of(replica): replica for replica in replicas}.values())
+    models, rows, scale = _affordable(models, table, device, seconds / (4 * len(BINS)), _pretrainings)
+    epochs, point = models[0].budget.epochs, models[0].hyperparameters
+    costs = {}
+    grows, refines = point.pretext == "adaptive_binning", "bins" in RECONSTRUCTED[point.pretext]
+    for bins in BINS if grows else BINS[:1]:
+        stacks = _pretrainings(models, rows, device, bins)
+        cost = _epoch_seconds(stacks, device, seconds / (2 * len(BINS)))
+        costs[_width(stacks, device)] = cost / len(models) * scale
+    width = mean_bins(epochs, point, len(table.train)) * (1.0 if _is_compiled(device) else WIDEST)
+    if after is None:
+        probed = stacks[0].replicas if scale == 1 else models[:1]
+        after = _probe_seconds(probed, table, rows, device, scale)
+    return Timing(_line(costs, width) * epochs * (REFINING if refines else 1.0), after)
+
+
+def _finetuning_seconds(
+    replicas: Sequence[Replica], finetuning: Finetuning, table: EncodedTable, device: torch.device, seconds: float
+) -> float:
+    """Seconds of one replica's fine-tuning, as if none left before its last epoch."""
+    # However many epochs fit in the time, no stack comes to its last.
+    longer = [replace(r, finetuning=replace(finetuning, epochs=MOST_TIMED + 10)) for r in replicas]
+    members, rows, scale = _affordable(longer, table, device, seconds / 8, _finetunings)
+    stacks = _finetunings(members, rows, device)
+    found: list[float] = []
+    end, idle = time.perf_counter() + seconds / 4, _warm_ups(device)
+    while len(found) < idle + 2 or (time.perf_counter() < end and len(found) < MOST_TIMED):
+        active = sum(len(stack.active) for stack in stacks)
+        if not active:
+            break
+        found.append(_clock(device, lambda: _epoch(stacks)) / active)
+    return statistics.median(found[idle:] or found) * scale * finetuning.epochs
+
+
+def _affordable(
+    models: Sequence[Replica], table: EncodedTable, device: torch.device, seconds: float, make: Make
+) -> tuple[list[Replica], EncodedTable, float]:
+    """Models and rows whose epoch takes about so long, and how many times their steps a whole epoch's are."""
     from adaptbin.training.pack import STACK_ON_CPU
 
-    first = replicas[0]
-    batch, epochs = first.architecture.batch_size, first.budget.epochs
-    models = list({pretraining_of(replica): replica for replica in replicas}.values())
+    batch, chosen = models[0].architecture.batch_size, list(models)
     all_steps = -(-len(table.train) // batch)
     # A step or two tell how many can be afforded; a GPU computes many models about as fast as one.
-    trial = _stacks(models[:1] if device.type == "cpu" else models, _cut(table, batch), BINS[0], device)
+    trial = make(chosen[:1] if device.type == "cpu" else chosen, _cut(table, batch), device)
     _warm_up(trial, device)
     step = _clock(device, lambda: _epoch(trial)) / sum(len(stack.replicas) for stack in trial)
-    affordable = seconds / (4 * len(BINS)) / max(step, 1e-9)  # steps times models of one timed epoch
-    if device.type == "cpu" and len(models) * all_steps > affordable:
-        models = models[:STACK_ON_CPU]
-    steps = min(all_steps, max(2, int(affordable / len(models))))
-    rows = _cut(table, steps * batch)
-
-    costs = {}
-    pretext = first.hyperparameters.pretext
-    grows, refines = pretext == "adaptive_binning", "bins" in RECONSTRUCTED[pretext]
-    for bins in BINS if grows else BINS[:1]:
-        stacks = _stacks(models, rows, bins, device)
-        cost = _epoch_seconds(stacks, device, seconds / (2 * len(BINS)))
-        costs[_width(stacks, device)] = cost / len(models) * all_steps / steps
-    probed = stacks[0].replicas if steps == all_steps else models[:1]
-    width = mean_bins(epochs, first.hyperparameters, len(table.train)) * (1.0 if _is_compiled(device) else WIDEST)
-    return Timing(
-        per_model=_line(costs, width) * epochs * (REFINING if refines else 1.0),
-        per_replica=_probe_seconds(probed, table, rows, device, all_steps / steps),
-    )
+    affordable = seconds / max(step, 1e-9)  # steps times models
+    if device.type == "cpu" and len(chosen) * all_steps > affordable:
+        chosen = chosen[:STACK_ON_CPU]
+    steps = min(all_steps, max(2, int(affordable / len(chosen))))
+    return chosen, _cut(table, steps * batch), all_steps / steps
 
 
-def _epoch_seconds(stacks: Sequence[Pretraining], device: torch.device, seconds: float) -> float:
+def _epoch_seconds(stacks: Stacks, device: torch.device, seconds: float) -> float:
     """Median time of an epoch of all stacks."""
     _warm_up(stacks, device)
     found: list[float] = []
     end = time.perf_counter() + seconds
-    while len(found) < 2 or (time.perf_counter() < end and len(found) < 50):
+    while len(found) < 2 or (time.perf_counter() < end and len(found) < MOST_TIMED):
         found.append(_clock(device, lambda: _epoch(stacks)))
     return statistics.median(found)
 
 
-def _warm_up(stacks: Sequence[Pretraining], device: torch.device) -> None:
-    """Fill the caches, and on a GPU let the steps be recorded."""
-    for _ in range(1 if device.type == "cpu" else 3):
+def _warm_up(stacks: Stacks, device: torch.device) -> None:
+    for _ in range(_warm_ups(device)):
         _epoch(stacks)
+
+
+def _warm_ups(device: torch.device) -> int:
+    """Epochs that fill the caches, and on a GPU let the steps be recorded."""
+    return 1 if device.type == "cpu" else 3
 
 
 def _width(stacks: Sequence[Pretraining], device: torch.device) -> float:
@@ -151,7 +191,7 @@ def _probe_seconds(
 
     first = replicas[0]
     # Their time does not depend on what the embeddings hold.
-    shape = (len(replicas), len(table.inputs), first.architecture.width)
+    shape = (len(replicas), len(table.inputs), encoder_size(first.architecture, table.inputs.shape[1]).width)
     embeddings = torch.randn(shape, generator=torch.Generator()).to(device)
 
     def probed(epochs: int) -> float:
@@ -164,10 +204,18 @@ def _probe_seconds(
     return (max(0.0, one - per_epoch) + first.budget.probe_epochs * per_epoch * scale) / len(replicas)
 
 
-def _stacks(models: Sequence[Replica], table: EncodedTable, bins: int, device: torch.device) -> list[Pretraining]:
+def _pretrainings(
+    models: Sequence[Replica], table: EncodedTable, device: torch.device, bins: int = BINS[0]
+) -> list[Pretraining]:
     from adaptbin.training.pack import stacks_of
 
     return stacks_of([_starting_with(bins, model) for model in models], table, device)
+
+
+def _finetunings(replicas: Sequence[Replica], table: EncodedTable, device: torch.device) -> list[FineTuning]:
+    from adaptbin.training.pack import finetunings_of
+
+    return finetunings_of(replicas, table, device)
 
 
 def _starting_with(bins: int, replica: Replica) -> Replica:
@@ -179,7 +227,7 @@ def _cut(table: EncodedTable, rows: int) -> EncodedTable:
     return replace(table, train=table.train[:rows])
 
 
-def _epoch(stacks: Sequence[Pretraining]) -> None:
+def _epoch(stacks: Stacks) -> None:
     for stack in stacks:
         stack.run_epoch()
 

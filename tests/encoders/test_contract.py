@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
+from torch.utils.flop_counter import FlopCounterMode
 
 from adaptbin.encoders.base import Columns, ReplicaEncoder
 from adaptbin.encoders.ft_transformer import FTTransformerConfig, FTTransformerEncoder
@@ -21,6 +22,7 @@ from adaptbin.errors import ShapeError
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import stream
 from tests.encoders.build import MIXED, REPLICAS, bound, inputs, masks, upstream
+from tests.paths import BOTH, using
 from tests.replicas.banks import only
 
 Build = Callable[[Columns], ReplicaEncoder]
@@ -49,6 +51,13 @@ tests/encoders/test_t2g_former.py judges them.
 """
 
 EVERY = pytest.mark.parametrize("build", ENCODERS.values(), ids=ENCODERS)
+
+
+@pytest.fixture(autouse=True, params=BOTH)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All of it by compiled kernels, and by torch alone."""
+    with using(request.param):
+        yield
 
 
 def whole_loss(encoder: ReplicaEncoder, x: Tensor, kept: list[Tensor] | None, gradient: Tensor) -> float:
@@ -330,3 +339,44 @@ def test_inputs_and_masks_of_another_shape_are_refused(build: Build) -> None:
 def test_columns_must_be_there(numerical: int, cardinalities: tuple[int, ...]) -> None:
     with pytest.raises(ShapeError, match=f"columns must be at least one, .* got {numerical} numerical"):
         Columns(numerical, cardinalities)
+
+
+def kept_between(encoder: ReplicaEncoder, x: Tensor, kept: list[Tensor] | None, bank: ParameterBank) -> int:
+    """Bytes of what a forward pass leaves for the backward one: what autograd saves, or an encoder holds by itself."""
+    saved: dict[int, int] = {}
+
+    def note(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() != bank.values.untyped_storage().data_ptr():
+            saved[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+        embedding = encoder.forward(x, kept)
+    for tensor in [x, embedding, *tree_leaves(getattr(encoder, "_activations", []))]:
+        note(tensor)
+    encoder.backward(torch.ones_like(embedding), input_gradient=False)
+    return sum(saved.values())
+
+
+@EVERY
+@pytest.mark.parametrize("columns", [MIXED, Columns(40)], ids=["few columns", "many columns"])
+def test_what_a_step_keeps_is_what_it_says(build: Build, columns: Columns) -> None:
+    encoder = build(columns)
+    bank = bound(encoder)
+    rows = 3 * ROWS
+    found = kept_between(encoder, inputs(columns, rows), masks(encoder, rows) or None, bank)
+    told = 4 * REPLICAS * encoder.kept_numbers(rows)
+    assert told / 2 < found < 2 * told
+    assert encoder.kept_numbers(2 * rows) == 2 * encoder.kept_numbers(rows)
+
+
+@EVERY
+def test_products_are_those_of_the_matrices(build: Build) -> None:
+    encoder, columns = build(Columns(40)), Columns(40)
+    with FlopCounterMode(display=False) as counter, using("plain"):
+        bound(encoder)
+        encoder.forward(inputs(columns, 4 * ROWS), None)
+    # A multiplication and an addition each.
+    told = 2 * REPLICAS * 4 * ROWS * encoder.products
+    assert told / 1.5 < counter.get_total_flops() < 1.5 * told

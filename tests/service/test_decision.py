@@ -41,7 +41,7 @@ def test_the_best_mean_on_validation_wins_whatever_test_says():
 def test_an_error_is_best_where_it_is_lowest():
     assert decided(constant({BEST: 0.7, OTHER: 0.9}), dataset="pt").chosen == BEST
     runner_up = decided(constant({BEST: 0.5, OTHER: 0.7}), dataset="pt").runner_up
-    assert runner_up.hyperparameters == OTHER
+    assert runner_up.point == OTHER
     assert runner_up.difference == pytest.approx(0.2)  # positive: the choice is better
 
 
@@ -58,7 +58,7 @@ def test_a_tie_goes_to_the_first_of_the_grid():
     first = replace(BEST, mask_prob=0.1, t_init=10)
     decision = decided(constant({BEST: 0.9, first: 0.9, OTHER: 0.9}))
     assert (decision.chosen, decision.tied) == (first, 3)
-    assert (decision.runner_up.hyperparameters, decision.runner_up.difference) == (BEST, 0.0)
+    assert (decision.runner_up.point, decision.runner_up.difference) == (BEST, 0.0)
     everything = decided(constant({}))
     assert (everything.chosen, everything.tied) == (Hyperparameters(), 14)
     # The order of a sum is no difference, a real one is.
@@ -70,7 +70,7 @@ def test_a_point_with_a_diverged_seed_cannot_be_chosen():
     good = constant({BEST: 0.95, OTHER: 0.9})
     decision = decided(lambda point, seed: None if (point, seed) == (BEST, 2) else good(point, seed))
     assert (decision.chosen, decision.n_points, decision.n_diverged) == (OTHER, 14, 1)
-    assert decision.runner_up.hyperparameters == Hyperparameters()
+    assert decision.runner_up.point == Hyperparameters()
     alone = decided(lambda point, seed: good(point, seed) if point == OTHER else None)
     assert (alone.chosen, alone.runner_up, alone.n_diverged) == (OTHER, None, 13)
     nothing = decided(lambda point, seed: None if seed == 3 else good(point, seed))
@@ -91,7 +91,7 @@ def test_nothing_is_chosen_while_seeds_are_missing():
 def test_the_runner_up_is_compared_seed_by_seed():
     scorer = peaked(BEST)
     runner_up = decided(scorer, n=6).runner_up
-    pairs = np.array([[scorer(point, seed)[0] for point in (BEST, runner_up.hyperparameters)] for seed in range(6)])
+    pairs = np.array([[scorer(point, seed)[0] for point in (BEST, runner_up.point)] for seed in range(6)])
     differences = pairs[:, 0] - pairs[:, 1]
     interval = scipy_stats.ttest_1samp(differences, 0).confidence_interval()
     np.testing.assert_allclose([runner_up.difference, runner_up.low, runner_up.high], [differences.mean(), *interval])

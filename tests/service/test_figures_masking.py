@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 from matplotlib.collections import QuadMesh
 from matplotlib.patches import Rectangle
-from matplotlib.text import Text
 
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from sweeps.service.captions_masking import caption_text
@@ -17,6 +15,7 @@ from sweeps.service.figures_masking import masking_figure
 from sweeps.service.figures_style import save_figure
 from sweeps.service.grid import MASKINGS, MaskingStudy
 from sweeps.service.tables_masking import masking_tables
+from tests.service.heat import check_words_can_be_read, texts
 from tests.service.synthetic import METRIC_OF, FakeCard, make_grid_records, peaked, seeds
 
 BEST = Hyperparameters(masking="random", mask_prob=0.2, t_init=10)
@@ -55,12 +54,6 @@ def drawn(case):
     return masking_figure(tables, study, show_test=show_test), tables, study
 
 
-def texts(figure, prefix):
-    """Texts whose id starts with the prefix, by the rest of the id."""
-    found = figure.findobj(lambda artist: isinstance(artist, Text) and (artist.get_gid() or "").startswith(prefix))
-    return {text.get_gid().removeprefix(prefix): text.get_text() for text in found}
-
-
 def name_of(row):
     return f"{row['masking']}-{row['mask_prob']:g}-{row['t_init']}"
 
@@ -94,21 +87,7 @@ def test_marks_equal_the_table_exactly(case):
 @pytest.mark.parametrize("case", CASES)
 def test_no_text_leaves_the_page_or_overlaps_another(case):
     figure, _, _ = drawn(case)
-    figure.canvas.draw()
-    page = figure.bbox
-    boxes = []
-    for text in figure.findobj(Text):
-        if text.get_visible() and text.get_text().strip():
-            boxes.append((text.get_text(), text.get_window_extent()))
-    bar = figure.axes[-1]
-    low, high = bar.get_ylim()
-    outside = {tick.label2.get_text() for tick in bar.yaxis.get_major_ticks() if not low <= tick.get_loc() <= high}
-    boxes = [(text, box) for text, box in boxes if text not in outside]
-    assert len(boxes) > len(texts(figure, "value-")) + 6
-    for text, box in boxes:
-        assert page.x0 <= box.x0 and box.x1 <= page.x1 and page.y0 <= box.y0 and box.y1 <= page.y1, text
-    for (one, a), (other, b) in itertools.combinations(boxes, 2):
-        assert not a.padded(-0.7).overlaps(b.padded(-0.7)), (one, other)
+    check_words_can_be_read(figure)
 
 
 @pytest.mark.parametrize("dataset", ["eol", "pt"])

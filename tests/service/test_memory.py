@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from adaptbin.config import Budget, Hyperparameters
+from adaptbin.config import Architecture, Budget, EncoderName, Finetuning, Hyperparameters
 from adaptbin.data import get_card
+from adaptbin.encoders.base import Columns
+from adaptbin.encoders.registry import make_encoder
 from adaptbin.errors import ResourceError
 from adaptbin.training.pack import STACK_ON_CPU
 from sweeps.service.memory import (
@@ -30,8 +34,11 @@ from sweeps.service.memory import (
     need_of_shapes,
     needs,
 )
+from sweeps.service.models import encoder_size
 from sweeps.service.nodes import Node, available_memory, local_nodes
+from sweeps.service.points import work_of
 from tests.service.fakes import fake_record
+from tests.service.moving import EncoderStudy
 from tests.service.test_plan import study_of
 
 EOL = Sizes(1351, 16, 2111)
@@ -110,24 +117,76 @@ def test_only_records_of_the_same_work_count() -> None:
         record["runtime"] |= {"pack_size": 9, "peak_bytes": 490 * MIB}
     sizes = {"eol": EOL, "hfc": Sizes(191, 12)}
     found = needs(study_of("eol", "hfc"), sizes, records, "cpu")
-    assert (found["eol"].measured, found["hfc"].measured) == (True, False)
+    assert {work.dataset: need.measured for work, need in found.items()} == {"eol": True, "hfc": False}
     for record in records:
         record["identity"]["budget"]["epochs"] -= 1
-    assert not needs(study, sizes, records, "cpu")["eol"].measured
+    (need,) = needs(study, sizes, records, "cpu").values()
+    assert not need.measured
+
+
+def shaped(name: str, sizes: Sizes, device: str = "cpu", models: int = 21, **changes: Any) -> Need:
+    """Of so many points of a data set that differ in nothing that counts; ``changes``: in other than the usual one."""
+    study = study_of(name)
+    point = study.default_point_of(name)
+    for field, value in changes.items():
+        held = next(part for part in (point.hyperparameters, point.architecture, point) if hasattr(part, field))
+        new = replace(held, **{field: value})
+        names = {Hyperparameters: "hyperparameters", Architecture: "architecture"}
+        point = replace(point, **{names[type(held)]: new}) if type(held) in names else new
+    return need_of_shapes(sizes, [point] * models, device)
+
+
+ESR = Sizes(7360, 178, 11500)
 
 
 def test_shapes_count_models_bins_and_shared_draws() -> None:
-    eol, esr = get_card("eol").architecture, get_card("esr").architecture
-    point = Hyperparameters()
-    small = need_of_shapes(EOL, eol, point, Budget(), points=21)
-    large = need_of_shapes(Sizes(7360, 178, 11500), esr, point, Budget(), points=21)
+    small, large = shaped("eol", EOL), shaped("esr", ESR)
     assert large.of(1) > small.of(1) and large.per_model > 20 * small.per_model
-    few_bins = need_of_shapes(Sizes(7360, 178, 11500), esr, Hyperparameters(t_max=20), Budget(), points=21)
-    assert few_bins.per_model < large.per_model / 3
-    assert need_of_shapes(EOL, eol, point, Budget(), points=1).per_model > small.per_model
-    gpu = need_of_shapes(EOL, eol, point, Budget(), "cuda", points=21)
+    assert shaped("esr", ESR, t_max=20).per_model < large.per_model / 3
+    assert shaped("eol", EOL, models=1).per_model > small.per_model
+    gpu = shaped("eol", EOL, "cuda")
     assert gpu.fixed > GPU_PROCESS_BYTES and gpu.per_computed == 0
     assert STACK == STACK_ON_CPU
+
+
+SCRATCH: dict[str, Any] = {"pretext": "none", "budget": Budget(epochs=0), "finetuning": Finetuning()}
+
+
+def test_encoders_take_what_they_keep() -> None:
+    need = {name: shaped("esr", ESR, encoder=name) for name in get_args(EncoderName)}
+    # A perceptron of 512 units keeps 3,000 numbers per row; attention among 179 tokens millions.
+    assert need["t2g_former"].per_computed > need["ft_transformer"].per_computed > 5 * need["mlp"].per_computed
+    assert need["ft_transformer"].per_computed > 4 * 256 * 2_000_000
+    few = {name: shaped("hfc", Sizes(191, 12), encoder=name).per_computed for name in get_args(EncoderName)}
+    assert few["ft_transformer"] < need["ft_transformer"].per_computed / 20
+
+
+def test_fine_tuning_adds_to_a_pretraining_and_is_less_alone() -> None:
+    probed, tuned = shaped("eol", EOL), shaped("eol", EOL, finetuning=Finetuning())
+    scratch = shaped("eol", EOL, **SCRATCH)
+    assert tuned.per_model > probed.per_model > scratch.per_model > 0
+    assert tuned.per_model < 2 * probed.per_model  # there is no decoder any more
+
+
+@pytest.mark.parametrize("encoder", get_args(EncoderName))
+def test_an_encoders_size_is_what_it_says_itself(encoder: EncoderName) -> None:
+    architecture = Architecture(width=24, depth=3, batch_size=16, encoder=encoder)
+    made = make_encoder(Columns(7), architecture)
+    weights = sum(math.prod(shape) for shape in made.shapes().values())
+    assert encoder_size(architecture, 7) == (weights, made.width, made.products, made.kept_numbers(1))
+
+
+def test_records_of_other_encoders_and_of_fine_tuning_do_not_count() -> None:
+    study = EncoderStudy(cards=(get_card("eol"),), seeds=(0,))
+    records = [fake_record(replica) for replica in study.all_replicas]
+    for record in records:
+        record["runtime"] |= {"pack_size": 2, "peak_bytes": 490 * MIB}
+    works = [work_of(replica) for replica in study.all_replicas]
+    for record, work in zip(records, works, strict=True):
+        found = needs(study, {"eol": EOL}, [record], "cpu")
+        assert {other for other, need in found.items() if need.measured} == {work}
+    (probed,) = needs(study_of(), {"eol": EOL}, records, "cpu").values()
+    assert not probed.measured
 
 
 _TRAIN = """
@@ -149,6 +208,5 @@ print(int(peak) * 1024)
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs Linux to tell the peak")
 def test_a_real_pack_stays_below_its_need() -> None:
     done = subprocess.run([sys.executable, "-c", _TRAIN], capture_output=True, text=True, check=True, env=os.environ)
-    card = get_card("breast_cancer")
-    need = need_of_shapes(Sizes(364, 30, 569), card.architecture, Hyperparameters(), Budget(), points=21)
+    need = shaped("breast_cancer", Sizes(364, 30, 569))
     assert 100 * MIB < int(done.stdout) < 1.25 * need.of(21)

@@ -16,7 +16,8 @@ from sweeps.service.memory import GIB, KEPT_BACK, MIB, USABLE, Need
 from sweeps.service.nodes import Node
 from sweeps.service.panels import PANELS, SensitivityStudy, get_panels
 from sweeps.service.plan import Pack, Resources, make_plan
-from sweeps.service.points import Study
+from sweeps.service.points import Study, Work, work_of
+from tests.service.moving import EncoderStudy
 
 
 def study_of(*datasets: str, seeds: int = 3, vary: str = "pretrain", panels: str = "w_sord,tau") -> Study:
@@ -94,6 +95,16 @@ def test_fewer_seeds_than_workers_are_cut_evenly() -> None:
     assert sorted(sizes(study_of(seeds=3, panels=",".join(PANELS)), workers=2)) == [10, 10, 10, 11, 11, 11]
 
 
+def test_seeds_of_few_points_are_joined_where_workers_have_enough_without() -> None:
+    study = EncoderStudy(cards=(get_card("eol"),), seeds=tuple(range(10)))  # four kinds of work, a point each
+    few = make_plan(study, (), workers=2)
+    assert [len(pack.replicas) for pack in few.packs] == [5] * 8
+    assert [r.seed for r in few.packs[0].replicas] == [0, 1, 2, 3, 4]
+    assert len(make_plan(study, (), workers=40).packs) == 40
+    by_split = EncoderStudy(cards=(get_card("eol"),), seeds=tuple(range(10)), seeds_vary="split")
+    assert len(make_plan(by_split, (), workers=1).packs) == 40  # they see other rows
+
+
 def test_an_explicit_size_may_join_seeds_but_never_splits() -> None:
     assert sizes(study_of(seeds=4), pack_size=1000) == [36]
     assert sizes(study_of(seeds=4), pack_size=10) == [9, 9, 9, 9]
@@ -148,7 +159,9 @@ def memory_for(models: float) -> Node:
     return Node(1, memory=math.ceil((100 * MIB + models * 10 * MIB + KEPT_BACK) / USABLE))
 
 
-NEEDS = {name: Need(fixed=100 * MIB, per_model=10 * MIB) for name in ("eol", "hfc", "pt")}
+def needs_of(study: Study) -> dict[Work, Need]:
+    need = Need(fixed=100 * MIB, per_model=10 * MIB)
+    return {work_of(replica): need for replica in study.all_replicas}
 
 
 @settings(deadline=None, max_examples=50)  # a loaded machine must not fail a test
@@ -161,7 +174,7 @@ def test_no_pack_exceeds_its_memory(
     failed = data.draw(st.lists(st.sampled_from(ids), unique=True, max_size=3))
     plan = make_plan(
         study, ids[:2], workers=workers, pack_size=pack_size, begun=begun, failed=failed,
-        nodes=[memory_for(most + 0.5)], needs=NEEDS,
+        nodes=[memory_for(most + 0.5)], needs=needs_of(study),
     )  # fmt: skip
     planned = [replica.id for pack in plan.packs for replica in pack.replicas]
     assert sorted(planned) == sorted(set(ids) - set(ids[:2]) - set(failed))
@@ -179,33 +192,44 @@ def test_no_pack_exceeds_its_memory(
 
 def test_a_pack_is_cut_to_the_smallest_share_of_memory() -> None:
     study = study_of(seeds=4, panels=",".join(PANELS))
-    plan = make_plan(study, (), pack_size=50, nodes=[Node(1, memory=64 * GIB), memory_for(10.5)], needs=NEEDS)
+    plan = make_plan(study, (), pack_size=50, nodes=[Node(1, memory=64 * GIB), memory_for(10.5)], needs=needs_of(study))
     assert {len(pack.replicas) for pack in plan.packs} == {9, 10}
     assert (plan.cut_to, plan.memory) == (10, 200 * MIB)
-    assert make_plan(study, (), nodes=[Node(1, memory=64 * GIB)], needs=NEEDS).cut_to is None
+    assert make_plan(study, (), nodes=[Node(1, memory=64 * GIB)], needs=needs_of(study)).cut_to is None
     # Four packs at once share what one had.
     shared = Node(4, memory=round((4 * 205 * MIB + KEPT_BACK) / USABLE))
-    assert make_plan(study, (), workers=4, nodes=[shared], needs=NEEDS).cut_to == 10
-    assert make_plan(study, (), workers=1, nodes=[shared], needs=NEEDS).cut_to is None
+    assert make_plan(study, (), workers=4, nodes=[shared], needs=needs_of(study)).cut_to == 10
+    assert make_plan(study, (), workers=1, nodes=[shared], needs=needs_of(study)).cut_to is None
     # On a GPU its memory counts; a machine that cannot hold a pack at all does not.
     gpu = Node(8, gpus=1, memory=1, gpu_memory=round(4 * 205 * MIB / USABLE))
     asked = Resources(1, 0.25)
-    plan = make_plan(study, (), resources=asked, workers=4, nodes=[gpu, Node(8, memory=1)], needs=NEEDS)
+    plan = make_plan(study, (), resources=asked, workers=4, nodes=[gpu, Node(8, memory=1)], needs=needs_of(study))
     assert plan.cut_to == 10
 
 
 def test_memory_that_is_too_small_for_one_replica_is_refused() -> None:
     small = [memory_for(0.5)]
     with pytest.raises(ResourceError, match="got 10[45] MiB of its node for one replica of eol, which needs about 110"):
-        make_plan(study_of(), (), nodes=small, needs=NEEDS)
+        make_plan(study_of(), (), nodes=small, needs=needs_of(study_of()))
     everything = [r.id for r in study_of().all_replicas]
-    assert make_plan(study_of(), everything, nodes=small, needs=NEEDS).packs == ()
+    assert make_plan(study_of(), everything, nodes=small, needs=needs_of(study_of())).packs == ()
+
+
+def test_fine_tuned_models_share_a_pretraining_and_no_memory() -> None:
+    study = EncoderStudy(cards=(get_card("eol"),), seeds=tuple(range(4)), seeds_vary="probe")
+    roomy = make_plan(study, (), nodes=[Node(1, memory=64 * GIB)], needs=needs_of(study))
+    assert sorted(len(pack.replicas) for pack in roomy.packs) == [4, 4, 4, 4]
+    tight = make_plan(study, (), nodes=[memory_for(2.5)], needs=needs_of(study))
+    assert {len(pack.replicas) for pack in tight.packs} == {2} and tight.cut_to == 2
+    assert tight.memory == 120 * MIB
+    with pytest.raises(ResourceError, match=r"for one replica of eol \(fine-tuned\)"):
+        make_plan(study, (), nodes=[memory_for(0.5)], needs=needs_of(study))
 
 
 def test_ten_thousand_replicas_are_planned() -> None:
     study = study_of(seeds=477, panels=",".join(PANELS))
     ids = [r.id for r in study.all_replicas]
-    plan = make_plan(study, ids[:100], workers=64, nodes=[Node(1, memory=64 * GIB)] * 64, needs=NEEDS)
+    plan = make_plan(study, ids[:100], workers=64, nodes=[Node(1, memory=64 * GIB)] * 64, needs=needs_of(study))
     assert len(ids) == len(set(ids)) == 10_017
     assert sum(len(pack.replicas) for pack in plan.packs) == 9_917
 

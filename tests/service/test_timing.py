@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 import torch
 
-from adaptbin.config import Budget, Hyperparameters, Replica
+from adaptbin.config import Budget, EncoderName, Finetuning, Hyperparameters, Replica
 from adaptbin.data import EncodedTable, get_card
 from sweeps.service.panels import SensitivityStudy
 from sweeps.service.timing import BINS_PER_EPOCH, QUIET_EPOCHS, mean_bins, time_pack
 from tests.paths import using
+from tests.service.moving import EncoderStudy
 
 
 def replicas(epochs: int, probe_epochs: int = 2) -> tuple[Replica, ...]:
@@ -53,3 +54,20 @@ def test_a_part_of_the_rows_stands_for_all(breast_cancer: EncodedTable) -> None:
     # No time at all: two steps of one stack must do.
     timing = time_pack(replicas(1000), breast_cancer, seconds=1e-9)
     assert timing.per_model > 0
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "tabnet"])
+def test_fine_tuning_is_timed(breast_cancer: EncodedTable, encoder: EncoderName) -> None:
+    study = EncoderStudy(
+        cards=(get_card("breast_cancer"),),
+        seeds=(0, 1),
+        encoders=(encoder,),
+        finetuning=Finetuning(epochs=100),
+        budget=Budget(epochs=1000),
+    )
+    scratch, pretrained = (
+        time_pack([r for r in study.all_replicas if r.hyperparameters == point], breast_cancer, seconds=0.1)
+        for point in study.unique_points
+    )
+    assert scratch.per_model == 0 < pretrained.per_model
+    assert 0.05 < scratch.per_replica < 500 and 0.05 < pretrained.per_replica < 500
