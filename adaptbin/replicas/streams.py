@@ -52,6 +52,10 @@ class SeedIndex:
     """[R] int64, position of each replica's seed in ``seeds``."""
     shared: int | None
     """Position of the one seed that all replicas have, or None."""
+    used: Tensor
+    """[U] int64, positions in ``seeds`` of those that some replica has."""
+    of_used: Tensor
+    """[R] int64, position of each replica's seed in ``used``."""
 
     @classmethod
     def of(
@@ -62,11 +66,21 @@ class SeedIndex:
         position = {seed: s for s, seed in enumerate(distinct)}
         places = [position[seed] for seed in seeds]
         shared = places[0] if len(set(places)) == 1 else None
-        return cls(distinct, torch.tensor(places, dtype=torch.int64, device=device), shared)
+        used = list(dict.fromkeys(places))
+        of_replica, some, of_used = (
+            torch.tensor(numbers, dtype=torch.int64, device=device)
+            for numbers in (places, used, [used.index(place) for place in places])
+        )
+        return cls(distinct, of_replica, shared, some, of_used)
 
     def spread(self, drawn: Tensor) -> Tensor:
         """[S, ...] drawn once per seed -> [R, ...] for the replicas, or [1, ...] to broadcast when all share a seed."""
         return drawn.index_select(0, self.of_replica) if self.shared is None else drawn.narrow(0, self.shared, 1)
+
+    def spread_used(self, drawn: Tensor) -> Tensor:
+        """As :meth:`spread`, of what was drawn for the seeds ``used`` alone.  drawn [U, ...]."""
+        # With a seed of its own for every replica, which come in order, nothing is copied.
+        return drawn if len(drawn) in (1, len(self.of_used)) else drawn.index_select(0, self.of_used)
 
 
 def row_order(keys: Tensor, epoch: Tensor, n_rows: int) -> Tensor:

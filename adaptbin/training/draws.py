@@ -131,8 +131,9 @@ class EpochDraws:
             encoder, decoders = blocks[: self._encoder_blocks] or None, blocks[self._encoder_blocks :]
         if self._sites:
             size = rows.stop - rows.start
+            keys = self._step_keys.index_select(0, index.used)
             encoder = [
-                index.spread(kept_in_step(self._step_keys, self._epoch, step, i, size, site.units, site.probability))
+                index.spread_used(kept_in_step(keys, self._epoch, step, i, size, site.units, site.probability))
                 for i, site in enumerate(self._sites)
             ]
         return Kept(encoder, decoders)

@@ -1,4 +1,4 @@
-"""One pack from start to result records: pretraining in cache-sized stacks, probes, checkpoints on the way."""
+"""One pack from start to result records: training in cache-sized stacks, evaluation, checkpoints on the way."""
 
 from __future__ import annotations
 
@@ -15,22 +15,27 @@ from adaptbin.replicas.grouping import model_id, stack_key
 from adaptbin.training.checkpoint import Checkpoint
 from adaptbin.training.curves import thinned_curves
 from adaptbin.training.draws import EpochDraws
+from adaptbin.training.finetune import FineTuning, Pretrained, draws_of
 from adaptbin.training.graphs import graphs_for
 from adaptbin.training.peak import PeakMemory
 from adaptbin.training.pretexts import PRETEXTS
 from adaptbin.training.pretrain import Pretraining
-from adaptbin.training.probe import ProbeScores, probe
+from adaptbin.training.probe import probe
+from adaptbin.training.readout import Scores
 from adaptbin.training.resume import PackState, Stopwatch, kernels
 
 STACK_ON_CPU = 5
 """Replicas computed together on a CPU core: more of them leave its caches, fewer pay for calls."""
 
 
+Phase = Literal["pretrain", "probe", "finetune"]
+
+
 @dataclass(frozen=True)
 class PackProgress:
-    """Where a pack stands; sent after every pretraining epoch and once when probing starts."""
+    """Where a pack stands; sent after every epoch of pretraining and fine-tuning, and once when probing starts."""
 
-    phase: Literal["pretrain", "probe"]
+    phase: Phase
     epoch: int
     """Epochs done, of ``epochs``."""
     epochs: int
@@ -39,6 +44,7 @@ class PackProgress:
     loss: float
     """Mean over living replicas, last epoch."""
     mean_bins: float
+    """0 in fine-tuning."""
 
 
 def train_pack(
@@ -50,10 +56,11 @@ def train_pack(
     checkpoint_seconds: float = 60.0,
     progress: Callable[[PackProgress], None] | None = None,
 ) -> list[dict[str, Any]]:
-    """Pretrain and probe the replicas of one pack; -> one result record per replica, in their order.
+    """Pretrain the replicas of one pack, and probe or fine-tune them; -> one result record each, in their order.
 
     All replicas must share what :func:`adaptbin.replicas.grouping.stack_key` names, and ``table`` must be theirs.
-    Replicas with the same point and pretraining seed (``seeds_vary="probe"``) are pretrained once.
+    Replicas with the same point and pretraining seed (``seeds_vary="probe"``) are pretrained once; those from scratch
+    not at all.
     ``progress`` is called after every epoch and may raise to stop; the state is saved first.  A state in ``checkpoint``
     that holds all replicas, of this pack or of one that had more, is resumed, exactly.  The state is saved when
     ``checkpoint_seconds`` are over, and after each twentieth of the epochs if saving takes 2 % of the time at most.
@@ -68,19 +75,20 @@ def train_pack(
     _check(replicas, table)
     target = torch.device(device)
     watch, memory = Stopwatch(), PeakMemory(target)
-    # One pretraining serves all replicas that differ in probe seed only.
+    state = PackState(len(replicas), target, watch, checkpoint, checkpoint_seconds)
+    # One pretraining serves all replicas that differ in the seed of their evaluation only.
     models: dict[str, Replica] = {}
     for replica in replicas:
         models.setdefault(model_id(replica), replica)
-    unique = list(models.values())
-    stacks = stacks_of(unique, table, target)
-    state = PackState(stacks, len(replicas), watch, checkpoint, checkpoint_seconds)
-    resumed_epoch = state.resume()
-    _pretrain(stacks, state, progress)
-    _report(stacks, "probe", state, progress)
-    records: dict[str, dict[str, Any]] = {}
-    for stack in stacks:
-        records |= _probe_stack(stack, replicas, table, _stack_size(len(unique), target))
+    is_pretrained = replicas[0].hyperparameters.pretext != "none"
+    stacks = stacks_of(list(models.values()), table, target) if is_pretrained else []
+    resumed_epoch = state.begin("pretrain", stacks) if is_pretrained else 0
+    _run(stacks, "pretrain", state, progress)
+    if replicas[0].finetuning is None:
+        _report(stacks, "probe", state, progress)
+        records = _probe(stacks, replicas, table, _stack_size(len(models), target))
+    else:
+        records = _finetune(stacks, replicas, table, target, state, progress)
     seconds, core_seconds = watch.read()
     peak_bytes = memory.bytes()
     for record in records.values():
@@ -105,15 +113,39 @@ def stacks_of(
     They share their random draws, so they must be run epoch by epoch.
     """
     target = torch.device(device)
-    count = -(-len(replicas) // _stack_size(len(replicas), target))
-    bounds = [round(i * len(replicas) / count) for i in range(count + 1)]
     graphs = graphs_for(target)
     draws = EpochDraws.of_pretraining(replicas, table, target, graphs)
     kind = PRETEXTS[replicas[0].hyperparameters.pretext]
+    return [kind(replicas[a:b], table, target, draws=draws, graphs=graphs) for a, b in _bounds(len(replicas), target)]
+
+
+def finetunings_of(
+    replicas: Sequence[Replica],
+    table: EncodedTable,
+    device: torch.device | str = "cpu",
+    starts: Sequence[Pretrained] | None = None,
+) -> list[FineTuning]:
+    """The fine-tunings of a pack, cut and to be run as :func:`stacks_of`; ``starts``: see :class:`FineTuning`."""
+    target = torch.device(device)
+    graphs = graphs_for(target)
+    draws = draws_of(replicas, table, target, graphs)
     return [
-        kind(replicas[a:b], table, target, draws=draws, graphs=graphs)
-        for a, b in zip(bounds[:-1], bounds[1:], strict=True)
+        FineTuning(
+            replicas[a:b],
+            table,
+            target,
+            starts=None if starts is None else starts[a:b],
+            draws=draws,
+            graphs=graphs,
+        )
+        for a, b in _bounds(len(replicas), target)
     ]
+
+
+def _bounds(replicas: int, device: torch.device) -> list[tuple[int, int]]:
+    count = -(-replicas // _stack_size(replicas, device))
+    bounds = [round(i * replicas / count) for i in range(count + 1)]
+    return list(zip(bounds[:-1], bounds[1:], strict=True))
 
 
 def _stack_size(replicas: int, device: torch.device) -> int:
@@ -137,18 +169,23 @@ def _check(replicas: Sequence[Replica], table: EncodedTable) -> None:
         )
 
 
-def _pretrain(stacks: Sequence[Pretraining], state: PackState, progress: Callable[[PackProgress], None] | None) -> None:
+def _run(
+    stacks: Sequence[Pretraining] | Sequence[FineTuning],
+    phase: Literal["pretrain", "finetune"],
+    state: PackState,
+    progress: Callable[[PackProgress], None] | None,
+) -> None:
     """Run all stacks to their last epoch, epoch by epoch."""
-    while stacks[0].epoch < stacks[0].epochs:
+    while stacks and stacks[0].epoch < stacks[0].epochs and not all(stack.ended for stack in stacks):
         for stack in stacks:
             stack.run_epoch()
         state.save_if_due()
-        _report(stacks, "pretrain", state, progress)
+        _report(stacks, phase, state, progress)
 
 
 def _report(
-    stacks: Sequence[Pretraining],
-    phase: Literal["pretrain", "probe"],
+    stacks: Sequence[Pretraining] | Sequence[FineTuning],
+    phase: Phase,
     state: PackState,
     progress: Callable[[PackProgress], None] | None,
 ) -> None:
@@ -161,69 +198,106 @@ def _report(
         raise
 
 
-def _probe_stack(
-    stack: Pretraining, replicas: Sequence[Replica], table: EncodedTable, size: int
+def _probe(
+    stacks: Sequence[Pretraining], replicas: Sequence[Replica], table: EncodedTable, size: int
 ) -> dict[str, dict[str, Any]]:
-    """Records, by id, of the replicas whose pretraining this stack holds; at most ``size`` are probed together."""
-    embeddings = stack.embed(table.inputs)
-    for position, finite in enumerate(torch.isfinite(embeddings).flatten(1).all(1).tolist()):
-        if not finite and stack.diverged_at[position] is None:
-            stack.diverged_at[position] = stack.epochs - 1
-    place = {model_id(model): position for position, model in enumerate(stack.replicas)}
-    members = [(place[model_id(r)], r) for r in replicas if model_id(r) in place]
-    alive = [(position, r) for position, r in members if stack.diverged_at[position] is None]
-    scores: dict[str, ProbeScores] = {}
-    for start in range(0, len(alive), size):
-        positions, probed = zip(*alive[start : start + size], strict=True)
-        rows = torch.tensor(positions, device=embeddings.device)
-        found = probe(embeddings.index_select(0, rows), probed, table)
-        scores |= {r.id: score for r, score in zip(probed, found, strict=True)}
-    return {r.id: _record(r, stack, position, scores.get(r.id, ProbeScores([], {})), table) for position, r in members}
+    """Records by id; at most ``size`` models are probed together."""
+    records: dict[str, dict[str, Any]] = {}
+    for stack in stacks:
+        embeddings = stack.embed(table.inputs)
+        for position, finite in enumerate(torch.isfinite(embeddings).flatten(1).all(1).tolist()):
+            if not finite and stack.diverged_at[position] is None:
+                stack.diverged_at[position] = stack.epochs - 1
+        place = {name: position for position, name in enumerate(stack.names)}
+        members = [(place[model_id(r)], r) for r in replicas if model_id(r) in place]
+        alive = [(position, r) for position, r in members if stack.diverged_at[position] is None]
+        scores: dict[str, Scores] = {}
+        for start in range(0, len(alive), size):
+            positions, probed = zip(*alive[start : start + size], strict=True)
+            rows = torch.tensor(positions, device=embeddings.device)
+            found = probe(embeddings.index_select(0, rows), probed, table)
+            scores |= {r.id: score for r, score in zip(probed, found, strict=True)}
+        records |= {r.id: _record(r, (stack, position), scores.get(r.id), table) for position, r in members}
+    return records
 
 
-def _progress(stacks: Sequence[Pretraining], phase: Literal["pretrain", "probe"]) -> PackProgress:
-    epoch = stacks[0].epoch - 1
-    loss = torch.cat([s.history["loss"][:, epoch] for s in stacks])
+def _finetune(
+    pretrained: Sequence[Pretraining],
+    replicas: Sequence[Replica],
+    table: EncodedTable,
+    device: torch.device,
+    state: PackState,
+    progress: Callable[[PackProgress], None] | None,
+) -> dict[str, dict[str, Any]]:
+    """Records by id.  Replicas whose pretraining diverged are not trained any more."""
+    place = {name: (stack, row) for stack in pretrained for row, name in enumerate(stack.names)}
+    starts = {r.id: place[model_id(r)] for r in replicas} if pretrained else {}
+    alive = [r for r in replicas if not pretrained or starts[r.id][0].diverged_at[starts[r.id][1]] is None]
+    records = {r.id: _record(r, starts.get(r.id), None, table) for r in replicas}
+    if not alive:
+        return records
+    stacks = finetunings_of(alive, table, device, [starts[r.id] for r in alive] if pretrained else None)
+    state.begin("finetune", stacks)
+    _run(stacks, "finetune", state, progress)
+    for stack in stacks:
+        for position, (replica, found) in enumerate(zip(stack.replicas, stack.scores(), strict=True)):
+            records[replica.id] = _record(replica, starts.get(replica.id), found, table)
+            records[replica.id]["finetuning"] = stack.told_of(position)
+    return records
+
+
+def _progress(stacks: Sequence[Pretraining] | Sequence[FineTuning], phase: Phase) -> PackProgress:
+    epoch = max(stack.epoch for stack in stacks)
+    loss = torch.cat([stack.history["loss"][:, epoch - 1] for stack in stacks])
+    bins = [stack.history["mean_bins"][:, epoch - 1] for stack in stacks if isinstance(stack, Pretraining)]
     alive = torch.isfinite(loss)
     return PackProgress(
         phase=phase,
-        epoch=epoch + 1,
+        epoch=epoch,
         epochs=stacks[0].epochs,
         replicas=len(loss),
-        diverged=sum(at is not None for s in stacks for at in s.diverged_at),
+        diverged=sum(at is not None for s in stacks if isinstance(s, Pretraining) for at in s.diverged_at),
         loss=float(loss[alive].mean()) if bool(alive.any()) else float("nan"),
-        mean_bins=float(torch.cat([s.history["mean_bins"][:, epoch] for s in stacks]).mean()),
+        mean_bins=float(torch.cat(bins).mean()) if bins else 0.0,
     )
 
 
 def _record(
-    replica: Replica, stack: Pretraining, position: int, found: ProbeScores, table: EncodedTable
+    replica: Replica, pretrained: Pretrained | None, found: Scores | None, table: EncodedTable
 ) -> dict[str, Any]:
-    """The result record of one replica; every number in it is finite."""
-    diverged = not found.probes
-    history = stack.history
+    """The result record of one replica; every number in it is finite.
+
+    pretrained: where it was, None for one from scratch; found: None where nothing was evaluated.
+    """
+    heads = [] if found is None else found.heads
     scores: dict[str, dict[str, float]] = {}
     for part in ("val", "test"):
-        parts: list[Any] = [p[part] for p in found.probes]
+        parts: list[Any] = [head[part] for head in heads]
         scores[part] = {name: sum(p[name] for p in parts) / len(parts) for name in (parts[0] if parts else ())}
-    at = stack.diverged_at[position]
+    bins, curves, end = {"features": [], "final": [], "triggers": 0, "splits": 0}, {}, 0
+    if pretrained is not None:
+        stack, position = pretrained
+        at = stack.diverged_at[position]
+        end = stack.epochs if at is None else at
+        bins = {
+            "features": list(table.numerical_names) if stack.n_bins.shape[1] else [],
+            "final": stack.n_bins[position].tolist(),
+            "triggers": int(stack.history["triggers"][position].sum()),
+            "splits": int(stack.history["splits"][position].sum()),
+        }
+        curves = thinned_curves(stack.history, position, end)
     return {
         "schema": RECORD_SCHEMA,
         "id": replica.id,
         "identity": replica.identity(),
-        "status": "diverged" if diverged else "finished",
-        "diverged_at": (stack.epochs if at is None else at) if diverged else None,
+        "status": "finished" if heads else "diverged",
+        "diverged_at": None if heads else end,
         "scores": scores,
-        "probes": found.probes,
-        "test_bootstrap_se": found.bootstrap_se,
+        "probes": heads,
+        "test_bootstrap_se": {} if found is None else found.bootstrap_se,
         "n_rows": {part: len(getattr(table, part)) for part in ("train", "val", "test")},
         "target_sd": table.target_sd,
-        "bins": {
-            "features": list(table.numerical_names) if stack.n_bins.shape[1] else [],
-            "final": stack.n_bins[position].tolist(),
-            "triggers": int(history["triggers"][position].sum()),
-            "splits": int(history["splits"][position].sum()),
-        },
-        "curves": thinned_curves(history, position, stack.epochs if at is None else at),
+        "bins": bins,
+        "curves": curves,
         "unseen": {name: dict(counts) for name, counts in table.unseen.items()},
     }

@@ -82,6 +82,8 @@ class Pretraining(ABC):
     ) -> None:
         first = replicas[0]
         self.replicas = tuple(replicas)
+        self.names = tuple(model_id(replica) for replica in replicas)
+        """What names the replicas in a saved state."""
         self.device = torch.device(device)
         self.architecture, self.protocol, self.epochs = first.architecture, first.protocol, first.budget.epochs
         points = [r.hyperparameters for r in replicas]
@@ -246,6 +248,11 @@ class Pretraining(ABC):
     # ------------------------------------------------------------------------------------------- results and state
 
     @property
+    def ended(self) -> bool:
+        """Whether nothing is left to train."""
+        return self.epoch == self.epochs
+
+    @property
     def captures(self) -> int:
         """How often the steps were recorded; 0 where they are called directly."""
         return self._steps.captures
@@ -259,7 +266,7 @@ class Pretraining(ABC):
         bank = self.model.bank
         values, _, first, second = bank.buffers()
         return {
-            "models": [model_id(replica) for replica in self.replicas],
+            "names": list(self.names),
             "epoch": self.epoch,
             "step_count": self.optimizer.step_count,
             "diverged_at": list(self.diverged_at),
@@ -277,8 +284,8 @@ class Pretraining(ABC):
         The states must be of one epoch; other replicas in them do not matter, nor do their order and how wide their
         heads are.  Raises KeyError for a replica that none of them holds.
         """
-        places = {name: (state, row) for state in states for row, name in enumerate(state["models"])}
-        saved = [places[model_id(replica)] for replica in self.replicas]
+        places = {name: (state, row) for state in states for row, name in enumerate(state["names"])}
+        saved = [places[name] for name in self.names]
         self.epoch, self.optimizer.step_count = (int(saved[0][0][name]) for name in ("epoch", "step_count"))
         self.diverged_at = [state["diverged_at"][row] for state, row in saved]
         self.optimizer.alive = [at is None for at in self.diverged_at]

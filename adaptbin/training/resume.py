@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import torch
 
 from adaptbin import native
-from adaptbin.replicas.grouping import model_id
 from adaptbin.training.checkpoint import Checkpoint, save_state, saved_states
-from adaptbin.training.pretrain import Pretraining
 
 SAVING_SHARE = 0.02
 """Most of the time that saving may take, as long as ``checkpoint_seconds`` are not over."""
@@ -42,8 +40,25 @@ class Stopwatch:
         )
 
 
+class Resumable(Protocol):
+    """Replicas that are trained together epoch by epoch, and can go on from states of others."""
+
+    epoch: int
+    epochs: int
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What names the replicas in a state."""
+
+    def state(self) -> dict[str, Any]:
+        """Everything needed to go on exactly, with "names" and "epoch"."""
+
+    def load_states(self, states: Sequence[Mapping[str, Any]]) -> None:
+        """Go on from states of one epoch, which together hold these replicas."""
+
+
 class PackState:
-    """The state of a pack's stacks in its checkpoint (None: kept nowhere).
+    """The state of a pack in its checkpoint (None: kept nowhere), phase by phase.
 
     replicas: how many the pack has, for sharing out the time spent.  seconds: saved at least this often, if an epoch
     ends in time.
@@ -51,61 +66,75 @@ class PackState:
 
     def __init__(
         self,
-        stacks: Sequence[Pretraining],
         replicas: int,
+        device: torch.device,
         watch: Stopwatch,
         checkpoint: Checkpoint | None,
         seconds: float,
     ) -> None:
-        self._stacks, self._replicas, self._watch = stacks, replicas, watch
+        self._replicas, self._device, self._watch = replicas, device, watch
         self._checkpoint, self._seconds = checkpoint, seconds
+        self._phases: dict[str, Sequence[Resumable]] = {}
+        self._found: Mapping[str, Any] | None = None
         self._saved_at = time.perf_counter()
-        self._saved_epoch = 0
+        self._saved: tuple[int, ...] = ()
         self._cost = FIRST_COST
 
-    def resume(self) -> int:
-        """Go on from the first state that holds all models of the pack, in whatever stacks; -> its epoch, or 0."""
-        if self._checkpoint is None:
-            return 0
-        models = {model_id(replica) for stack in self._stacks for replica in stack.replicas}
-        for state in saved_states(self._checkpoint):
-            if _serves(state, models, arithmetic(self._stacks[0].device)):
-                for stack in self._stacks:
-                    stack.load_states(state["stacks"])
-                share = min(1.0, self._replicas / state["replicas"])
-                self._watch.add(share * state["seconds"], share * state["core_seconds"])
+    def begin(self, phase: str, stacks: Sequence[Resumable]) -> int:
+        """Save these stacks from now on, those of earlier phases as they are.
+
+        They go on from the first state that holds them all, in whatever stacks: of the first phase any state of the
+        checkpoint, later the one that it went on from.  -> its epoch, or 0.
+        """
+        self._phases[phase] = stacks
+        names = {name for stack in stacks for name in stack.names}
+        first = len(self._phases) == 1
+        candidates = self._states() if first else iter([] if self._found is None else [self._found])
+        for state in candidates:
+            saved = state["phases"].get(phase, [])
+            if state["arithmetic"] == arithmetic(self._device) and _serves(saved, names):
+                for stack in stacks:
+                    stack.load_states(saved)
+                if first:
+                    # Kept only for what a later phase needs of it: it is as large as the pack.
+                    self._found = state if len(state["phases"]) > 1 else None
+                    share = min(1.0, self._replicas / state["replicas"])
+                    self._watch.add(share * state["seconds"], share * state["core_seconds"])
                 break
         self._saved_at = time.perf_counter()
-        return self._stacks[0].epoch
+        return stacks[0].epoch if stacks else 0
+
+    def _states(self) -> Iterator[Mapping[str, Any]]:
+        return iter(()) if self._checkpoint is None else saved_states(self._checkpoint)
 
     def save_if_due(self) -> None:
         """Save after an epoch when the seconds are over, or at the end of a part if that costs little."""
-        epoch, epochs = self._stacks[0].epoch, self._stacks[0].epochs
+        stack = list(self._phases.values())[-1][0]
         since = time.perf_counter() - self._saved_at
-        ends_part = epoch % max(1, epochs // PARTS) == 0 or epoch == epochs
+        ends_part = stack.epoch % max(1, stack.epochs // PARTS) == 0 or stack.epoch == stack.epochs
         if since >= self._seconds or (ends_part and since * SAVING_SHARE >= self._cost):
             self.save()
 
     def save(self) -> None:
         """Save now, unless this attempt has saved this epoch's state already."""
-        epoch = self._stacks[0].epoch
-        if self._checkpoint is None or epoch == self._saved_epoch:
+        epochs = tuple(stacks[0].epoch if stacks else 0 for stacks in self._phases.values())
+        if self._checkpoint is None or epochs == self._saved or not any(epochs):
             return
         began = time.perf_counter()
         seconds, core_seconds = self._watch.read()
         state = {
-            "arithmetic": arithmetic(self._stacks[0].device),
+            "arithmetic": arithmetic(self._device),
             "replicas": self._replicas,
             "seconds": seconds,
             "core_seconds": core_seconds,
-            "stacks": [stack.state() for stack in self._stacks],
+            "phases": {name: [stack.state() for stack in stacks] for name, stacks in self._phases.items()},
         }
         try:
             save_state(self._checkpoint, state)
         except OSError:  # a checkpoint is a precaution: without it training goes on, and tries again later
             self._saved_at = time.perf_counter()
             return
-        self._saved_epoch, self._saved_at = epoch, time.perf_counter()
+        self._saved, self._saved_at = epochs, time.perf_counter()
         self._cost = self._saved_at - began
 
 
@@ -119,7 +148,7 @@ def arithmetic(device: torch.device) -> str:
     return "compiled" if kernels(device) != "torch" else f"torch on {device.type}"
 
 
-def _serves(state: Mapping[str, Any], models: set[str], path: str) -> bool:
-    """Whether a saved state holds ``models`` at one epoch; half of a run on another path would be exact on neither."""
-    held = {name: stack["epoch"] for stack in state["stacks"] for name in stack["models"]}
-    return state["arithmetic"] == path and models <= held.keys() and len({held[name] for name in models}) == 1
+def _serves(saved: Sequence[Mapping[str, Any]], names: set[str]) -> bool:
+    """Whether saved stacks hold ``names`` at one epoch; half of a run on another path would be exact on neither."""
+    held = {name: stack["epoch"] for stack in saved for name in stack["names"]}
+    return names <= held.keys() and len({held[name] for name in names}) == 1

@@ -129,7 +129,7 @@ def test_head_rows_that_a_replica_did_not_have_have_decayed(way: str) -> None:
         crowd = [*[make(seed, t_max=5) for seed in (7, 8)], alone, *[make(seed) for seed in (9, 10, 11)], wide]
         whole, states = trained(crowd, table)
         (state,) = saved_states(PipeCheckpoint(states[3]))
-        capacities = [stack["capacity"] for stack in state["stacks"]]
+        capacities = [stack["capacity"] for stack in state["phases"]["pretrain"]]
         assert capacities[0] < capacities[1], "the heads must differ in width"
         assert max(json.loads(whole[alone.id])["bins"]["final"]) > capacities[0]
         assert without_runtime(goes_on([wide, alone], table, states[3])) == [whole[wide.id], whole[alone.id]]
@@ -170,11 +170,13 @@ def test_parts_of_parts_go_on_and_share_the_time_spent() -> None:
 
 # --- what is not used
 
+CPU = torch.device("cpu")
+
 
 def begins(replicas: Sequence[Replica], table: EncodedTable, *states: bytes) -> int:
     """The epoch that the states are good for."""
     stacks = [AdaptiveBinning(replicas, table)]
-    return PackState(stacks, len(replicas), Stopwatch(), PipeCheckpoint(*states), 60.0).resume()
+    return PackState(len(replicas), CPU, Stopwatch(), PipeCheckpoint(*states), 60.0).begin("pretrain", stacks)
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +205,7 @@ def test_stacks_of_different_epochs_are_not_one_state(table: EncodedTable) -> No
         state.run_epoch()
         assert state.epoch == epoch
     parts = {"arithmetic": resume.arithmetic(one.device), "replicas": 2, "seconds": 0.0, "core_seconds": 0.0}
-    save_state(kept, parts | {"stacks": [one.state(), other.state()]})
+    save_state(kept, parts | {"phases": {"pretrain": [one.state(), other.state()]}})
     assert [begins(part, table, *kept.states) for part in (both, both[:1], both[1:])] == [0, 2, 1]
 
 
@@ -212,7 +214,7 @@ def test_another_layout_is_not_used(table: EncodedTable, states: list[bytes], mo
         patch.setattr(checkpoint_module, "SCHEMA", checkpoint_module.SCHEMA - 1)
         assert begins(PACK[:2], table, states[2]) == 0
     older = io.BytesIO()
-    torch.save({"schema": checkpoint_module.SCHEMA - 1, "replicas": "[]", "stacks": []}, older)
+    torch.save({"schema": checkpoint_module.SCHEMA - 1, "replicas": "[]", "phases": {}}, older)
     assert begins(PACK[:2], table, states[2], older.getvalue(), b"", b"no state at all" * 9) == 3
 
 
@@ -250,7 +252,7 @@ def test_its_own_folder_comes_first_then_those_it_was_cut_from(
     def begun() -> int:
         stacks = [AdaptiveBinning(PACK[:1], table)]
         kept = FolderCheckpoint(tmp_path / "own", tmp_path / "none", tmp_path / "parent")
-        return PackState(stacks, 1, Stopwatch(), kept, 60.0).resume()
+        return PackState(1, CPU, Stopwatch(), kept, 60.0).begin("pretrain", stacks)
 
     assert begun() == 0
     FolderCheckpoint(tmp_path / "parent").write(lambda stream: stream.write(states[6]) and None)
@@ -315,8 +317,8 @@ def test_when_a_state_is_saved(
     store = SlowStore(cost)
     monkeypatch.setattr(resume.time, "perf_counter", lambda: store.now)
     stack = AdaptiveBinning([small_replica(0, {}, budget=Budget(epochs=40, probe_epochs=1, probes=1))], small_table(50))
-    state = PackState([stack], 1, Stopwatch(), store, seconds)
-    assert state.resume() == 0
+    state = PackState(1, CPU, Stopwatch(), store, seconds)
+    assert state.begin("pretrain", [stack]) == 0
     saved = []
     for epoch in range(1, 41):
         store.now += epoch_seconds
@@ -338,7 +340,7 @@ def test_a_report_that_raises_saves_first_also_before_the_probes() -> None:
         with pytest.raises(KeyboardInterrupt):
             train_pack(PACK[:1], small_table(60), checkpoint=kept, progress=stop)
         (state,) = list(saved_states(PipeCheckpoint(kept.states[-1])))
-        assert state["stacks"][0]["epoch"] == epoch
+        assert state["phases"]["pretrain"][0]["epoch"] == epoch
 
 
 # --- memory

@@ -16,7 +16,8 @@ from adaptbin.metrics import evaluate, get_metric, metrics_of, primary_metric
 from adaptbin.replicas.philox import stream_keys
 from adaptbin.replicas.streams import row_order, stream
 from adaptbin.tasks import Task
-from adaptbin.training.probe import INIT_SD, LEARNING_RATE, ProbeScores, _train, probe
+from adaptbin.training.probe import LEARNING_RATE, _train, probe
+from adaptbin.training.readout import INIT_SD, Scores
 from tests.reference import probe as twin
 from tests.training.tables import small_table
 
@@ -90,9 +91,9 @@ def expected_probe(z: Tensor, replica: Replica, table: EncodedTable, p: int) -> 
     return best, {"val": scores("val", best), "test": scores("test", best)}
 
 
-def check(found: ProbeScores, z: Tensor, replica: Replica, table: EncodedTable) -> None:
-    assert len(found.probes) == replica.budget.probes
-    for p, got in enumerate(found.probes):
+def check(found: Scores, z: Tensor, replica: Replica, table: EncodedTable) -> None:
+    assert len(found.heads) == replica.budget.probes
+    for p, got in enumerate(found.heads):
         best, scores = expected_probe(z, replica, table, p)
         assert got["best_epoch"] == best
         for part in ("val", "test"):
@@ -122,8 +123,8 @@ def test_the_first_of_equal_epochs_is_kept() -> None:
     z[:, :, 1:] = 0.0
     replica = make(probe_epochs=6)
     (found,) = probe(z, [replica], table)
-    assert [one["best_epoch"] for one in found.probes] == [0, 0]
-    assert [one["val"]["auc"] for one in found.probes] == [1.0, 1.0]  # type: ignore[index]
+    assert [one["best_epoch"] for one in found.heads] == [0, 0]
+    assert [one["val"]["auc"] for one in found.heads] == [1.0, 1.0]  # type: ignore[index]
     check(found, z[0], replica, table)
 
 
@@ -135,7 +136,7 @@ def test_among_later_ties_the_earliest_wins() -> None:
     replica = make(probes=5, probe_epochs=25)
     (found,) = probe(z, [replica], table)
     check(found, z[0], replica, table)
-    best = [int(one["best_epoch"]) for one in found.probes]  # type: ignore[call-overload]
+    best = [int(one["best_epoch"]) for one in found.heads]  # type: ignore[call-overload]
     assert any(0 < epoch < 20 for epoch in best)
 
 
@@ -143,7 +144,7 @@ def test_errors_are_minimised() -> None:
     table = small_table(task=Task.REGRESSION)
     (found,) = probe(embed(table), [make(probe_epochs=20)], table)
     assert table.card.primary_metric == "rmse"
-    assert all(int(one["best_epoch"]) > 5 for one in found.probes)  # type: ignore[call-overload]
+    assert all(int(one["best_epoch"]) > 5 for one in found.heads)  # type: ignore[call-overload]
 
 
 def test_the_label_order_of_the_protocol_picks_the_epoch() -> None:
@@ -172,7 +173,7 @@ def test_test_rows_do_not_affect_the_choice(task: Task) -> None:
     target[table.test] = target[table.test][torch.randperm(len(table.test), generator=generator)]
     for rows, changed in ((other_rows, table), (z, replace(table, target=target))):
         (after,) = probe(rows, [replica], changed)
-        for old, new in zip(before.probes, after.probes, strict=True):
+        for old, new in zip(before.heads, after.heads, strict=True):
             assert new["best_epoch"] == old["best_epoch"] and new["val"] == old["val"]
             assert new["test"] != old["test"]
         assert after.bootstrap_se != before.bootstrap_se
@@ -213,7 +214,7 @@ def test_an_embedding_that_is_not_finite_scores_nothing_and_harms_nobody() -> No
         broken = z.clone()
         broken[1, row] = torch.nan
         found = probe(broken, replicas, table)
-        assert found[1] == ProbeScores([], {})
+        assert found[1] == Scores([], {})
         assert found[0] == clean[0] and found[2] == clean[2]
 
 
@@ -222,9 +223,9 @@ def test_a_probe_draws_from_the_streams_of_its_own_seed_and_number() -> None:
     z = embed(table).expand(3, -1, -1)
     a, b, c = probe(z, [make(0, probes=4), make(0, probes=4, w_sord=1.0), make(1, probes=4)], table)
     assert a == b  # one seed: the same heads and orders, whatever the point
-    assert a.probes != c.probes and len({str(one) for one in a.probes}) == 4
+    assert a.heads != c.heads and len({str(one) for one in a.heads}) == 4
     (fewer,) = probe(z[:1], [make(0, probes=2)], table)
-    assert fewer.probes == a.probes[:2]
+    assert fewer.heads == a.heads[:2]
     (varied,) = probe(z[:1], [make(1, probes=4, seeds_vary="probe")], table)
     assert varied == c
 
