@@ -1,0 +1,5 @@
+"""Use outside a sweep: scikit-learn's fit, transform and predict around pretraining and fine-tuning."""
+
+from adaptbin.estimators.encoder import AdaptiveBinningEncoder
+
+__all__ = ["AdaptiveBinningEncoder"]

@@ -1,0 +1,168 @@
+"""What transformer, classifier and regressor have in common: their settings, and the pretraining these ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+from torch import Tensor
+
+from adaptbin.config import (
+    MAX_SEED,
+    Architecture,
+    Budget,
+    EncoderName,
+    Finetuning,
+    Hyperparameters,
+    MaskingKind,
+    PretextName,
+    Replica,
+)
+from adaptbin.encoders.registry import settings_of
+from adaptbin.errors import ConfigError
+from adaptbin.estimators.columns import FittedColumns
+from adaptbin.estimators.reading import GivenColumn, read_columns
+from adaptbin.estimators.trained import TrainedEncoder
+from adaptbin.training.pretrain import Pretraining
+
+_ARCHITECTURE = ("width", "depth", "dropout", "batch_size", "encoder")
+_HYPERPARAMETERS = (
+    "w_sord",
+    "w_mse",
+    "w_var",
+    "patience",
+    "delta",
+    "tau",
+    "min_bin",
+    "t_init",
+    "t_max",
+    "masking",
+    "mask_prob",
+    "learning_rate",
+    "weight_decay",
+)
+
+
+@dataclass(kw_only=True, eq=False, repr=False)
+class PretrainedModel(BaseEstimator):  # type: ignore[misc]
+    """A model of one table that is pretrained on all of its rows.
+
+    Settings are those of the paper where it has them, and are checked in fit, before anything is trained.
+    """
+
+    encoder: EncoderName = "mlp"
+    """What embeds: mlp, resnet, tabnet, ft_transformer or t2g_former."""
+    encoder_settings: Mapping[str, float] | None = None
+    """Settings of an encoder other than the mlp that are not its usual ones, by name."""
+    width: int = 128
+    """Units of every hidden layer of the mlp, whose embedding has as many, and of every decoder."""
+    depth: int = 2
+    """Hidden blocks of the mlp."""
+    dropout: float = 0.1
+    """Probability of dropping a hidden unit of the mlp and of decoders."""
+    batch_size: int = 64
+    """Rows per step; all rows where there are fewer."""
+    epochs: int = 1000
+    """Of pretraining."""
+    learning_rate: float = 1e-4
+    """Of pretraining; likewise the next one."""
+    weight_decay: float = 1e-5
+    pretext: PretextName = "adaptive_binning"
+    """What is predicted in pretraining."""
+    masking: MaskingKind = "none"
+    """What replaces a masked input in pretraining: nothing, 0 ("constant"), or the value of another row ("random")."""
+    mask_prob: float = 0.0
+    """Probability that an entry is masked; above 0 exactly when masking is not "none"."""
+    t_init: int = 2
+    """Bins per numerical column at the start."""
+    t_max: int = 200
+    """Most bins per column."""
+    min_bin: int = 32
+    """Least rows on either side of a split: a table of fewer than twice as many keeps the bins it starts with."""
+    patience: int = 5
+    """Epochs without improvement before a column's bins are refined."""
+    delta: float = 1e-4
+    """Decrease of a column's loss that counts as improvement."""
+    tau: float = 1e-4
+    """Least gain of a split."""
+    w_sord: float = 10.0
+    """Weight of the soft ordinal cross entropy; likewise the next two, of the squared distance and the variance."""
+    w_mse: float = 0.1
+    w_var: float = 0.001
+    categorical_features: Any = "from_dtype"
+    """Which columns are categories: "from_dtype", those of words, truth values and pandas categories; "auto", those and
+    every column with at most 20 distinct values (the paper's rule); or a list of names, positions or truth values."""
+    random_state: int = 0
+    """Seed of everything that is drawn."""
+    device: str = "cpu"
+    """Where to train and embed, as torch names it."""
+
+    # ----------------------------------------------------------------------------------------------------- settings
+
+    def _setting(self, name: str) -> Any:
+        value = getattr(self, name)
+        return value.item() if isinstance(value, np.generic) else value
+
+    def _replica(self, rows: int, pretext: PretextName | None = None, finetuning: Finetuning | None = None) -> Replica:
+        """The one replica to train on a table of ``rows`` rows.  Raises ConfigError for a setting out of range."""
+        seed = self._setting("random_state")
+        if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < MAX_SEED:
+            raise ConfigError(
+                f"random_state must be a whole number in [0, {MAX_SEED}), so that fit gives the same model again, "
+                f"got {seed!r}"
+            )
+        values = {name: self._setting(name) for name in _ARCHITECTURE}
+        if isinstance(values["batch_size"], int):
+            values["batch_size"] = min(values["batch_size"], rows)
+        architecture = Architecture(**values, encoder_settings=self.encoder_settings or ())  # type: ignore[arg-type]
+        settings_of(architecture)
+        pretext = pretext or self._setting("pretext")
+        return Replica(
+            dataset="table",
+            fingerprint="",
+            architecture=architecture,
+            hyperparameters=Hyperparameters(
+                **{name: self._setting(name) for name in _HYPERPARAMETERS}, pretext=pretext
+            ),
+            seed=seed,
+            budget=Budget(epochs=0 if pretext == "none" else self._setting("epochs")),
+            finetuning=finetuning,
+        )
+
+    # ------------------------------------------------------------------------------------------------------- fitting
+
+    def _fit_columns(self, X: Any) -> list[GivenColumn]:
+        given = read_columns(self, X, fitting=True)
+        self.columns_ = FittedColumns.of(given, self.categorical_features)
+        return given
+
+    def _remember(self, pretraining: Pretraining | None) -> None:
+        """Keep what a user may want to look at of a pretraining."""
+        self.bin_edges_: dict[str, list[float]] = {}
+        self.loss_curve_: list[float] = []
+        if pretraining is None:
+            return
+        self.loss_curve_ = pretraining.history["loss"][0].tolist()
+        bins = getattr(pretraining, "bins", None)  # of adaptive binning only
+        if bins is None:
+            return
+        edges, counts = bins.edges[0].cpu().numpy(), bins.n_bins[0].tolist()
+        scale = self.columns_.standardisation
+        for column, name in enumerate(self.columns_.names_of("numerical")):
+            self.bin_edges_[name] = scale.undone(edges[column, 1 : counts[column]], column).tolist()
+
+    # ---------------------------------------------------------------------------------------------------- embedding
+
+    def _inputs(self, X: Any) -> Tensor:
+        check_is_fitted(self)
+        return self.columns_.inputs(read_columns(self, X, fitting=False))
+
+    def _embedding(self, X: Any) -> Tensor:
+        """[N, H] float32."""
+        model: TrainedEncoder = self.model_
+        return model.embed(self._inputs(X), str(self.device))
