@@ -134,7 +134,9 @@ def _categorical(given: Sequence[GivenColumn], asked: Any) -> list[bool]:
     named = list(asked)
     if named and all(isinstance(entry, bool | np.bool_) for entry in named):
         if len(named) != len(given):
-            raise ConfigError(f"categorical_features must have one truth value per column ({len(given)}), got {len(named)}")
+            raise ConfigError(
+                f"categorical_features must have one truth value per column ({len(given)}), got {len(named)}"
+            )
         return [bool(entry) for entry in named]
     names = [c.name for c in given]
     chosen = set()
@@ -169,7 +171,9 @@ def _kind(column: GivenColumn, is_categorical: bool) -> Kind:
 def _categories(column: GivenColumn) -> Categories:
     """The values of a column in the order of its type, or else sorted."""
     values = column.values.tolist()
-    kinds = {"words" if isinstance(v, str) else "numbers" if isinstance(v, int | float) else type(v).__name__ for v in values}
+    kinds = {
+        "words" if isinstance(v, str) else "numbers" if isinstance(v, int | float) else type(v).__name__ for v in values
+    }
     if kinds not in ({"words"}, {"numbers"}):
         raise DataError(
             f"categories of column {column.name!r} must be all words or all numbers, got {', '.join(sorted(kinds))}; "

@@ -32,8 +32,8 @@ class AdaptiveBinningEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def fit(self, X: Any, y: Any = None) -> Self:
         """Pretrain on all rows of X [N, F], N >= 2; ``y`` is ignored.
 
-        Raises ConfigError for a setting out of range, DataError for a table that cannot be trained on, and TrainingError
-        when the loss is no longer finite.
+        Raises ConfigError for a setting out of range, DataError for a table that cannot be trained on, and
+        TrainingError when the loss is no longer finite.
         """
         if self.pretext == "none":
             raise ConfigError("pretext must name what to pretrain on, got 'none'")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 from typing import Any, Self
 
@@ -24,8 +25,9 @@ from adaptbin.config import (
     Replica,
 )
 from adaptbin.encoders.registry import settings_of
-from adaptbin.errors import ConfigError
+from adaptbin.errors import ConfigError, DataError
 from adaptbin.estimators.columns import FittedColumns
+from adaptbin.estimators.folder import Saved, read_folder, write_folder
 from adaptbin.estimators.reading import GivenColumn, read_columns
 from adaptbin.estimators.trained import TrainedEncoder
 from adaptbin.training.pretrain import Pretraining
@@ -164,5 +166,75 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
 
     def _embedding(self, X: Any) -> Tensor:
         """[N, H] float32."""
+        inputs = self._inputs(X)
         model: TrainedEncoder = self.model_
-        return model.embed(self._inputs(X), str(self.device))
+        return model.embed(inputs, str(self.device))
+
+    # ------------------------------------------------------------------------------------------------ saving, loading
+
+    def save(self, folder: str | PathLike[str]) -> None:
+        """Write the fitted model to ``folder``, which is made if need be, in place of one that was saved there.
+
+        Raises sklearn's NotFittedError before fit, ConfigError for a setting that JSON cannot hold, OSError as writing
+        does.
+        """
+        check_is_fitted(self)
+        settings = {name: _plain(name, value) for name, value in self.get_params(deep=False).items()}
+        values, tensors = self._fitted()
+        write_folder(Path(folder), Saved({"estimator": type(self).__name__, "settings": settings, **values}, tensors))
+
+    @classmethod
+    def load(cls, folder: str | PathLike[str]) -> Self:
+        """The model that was saved to ``folder``: the same embeddings and predictions.  No code in it is run.
+
+        Raises DataNotFoundError where none was saved, DataError where it is another estimator's, was saved by a newer
+        version, was changed, or its tensors are not those of its encoder.
+        """
+        return cls._of(read_folder(Path(folder)))
+
+    @classmethod
+    def _of(cls, saved: Saved) -> Self:
+        told = saved.values.get("estimator")
+        if told != cls.__name__:
+            raise DataError(f"a folder that {cls.__name__} loads must hold one, got {told}")
+        loaded = cls(**saved.values["settings"])
+        loaded._take_fitted(saved)
+        return loaded
+
+    def _fitted(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+        """All that fit made, as JSON's values and as tensors."""
+        model: TrainedEncoder = self.model_
+        values = {
+            "n_features_in": self.n_features_in_,
+            "feature_names_in": list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None,
+            "columns": self.columns_.to_dict(),
+            "architecture": model.architecture.to_dict(),
+            "bin_edges": self.bin_edges_,
+            "loss_curve": self.loss_curve_,
+        }
+        return values, dict(model.tensors)
+
+    def _take_fitted(self, saved: Saved) -> None:
+        values = saved.values
+        self.n_features_in_ = values["n_features_in"]
+        if values["feature_names_in"] is not None:
+            self.feature_names_in_ = np.array(values["feature_names_in"], dtype=object)
+        self.columns_ = FittedColumns.from_dict(values["columns"])
+        architecture = Architecture.from_dict(values["architecture"])
+        tensors = {name: held for name, held in saved.tensors.items() if not name.startswith("head.")}
+        self.model_ = TrainedEncoder(self.columns_.for_encoder, architecture, tensors)
+        self.model_.check()
+        self.bin_edges_, self.loss_curve_ = values["bin_edges"], values["loss_curve"]
+
+
+def _plain(name: str, value: Any) -> Any:
+    """A setting as JSON's kinds of values."""
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {str(key): _plain(name, held) for key, held in value.items()}
+    if np.iterable(value) and not isinstance(value, str):
+        return [_plain(name, held) for held in value]
+    if value is None or isinstance(value, str | int | float):
+        return value
+    raise ConfigError(f"{name} must be text, a number or a list of them to be saved, got {value!r}")

@@ -47,9 +47,14 @@ class LossChosen(FineTuning):
     def _highest_score(self) -> float:
         return torch.inf
 
+    def validation_losses(self) -> list[float]:
+        """One per epoch that was trained; none without validation rows."""
+        told = self.history["val"][0, : self.epoch] * -self.metric.sign
+        return told.tolist() if len(self.table.val) else []
+
 
 def finetuned(replica: Replica, table: EncodedTable, start: Pretraining | None, device: str) -> LossChosen:
-    """Train encoder and head of one replica on labels, from ``start`` or from scratch.
+    """Train encoder and head of one replica on labels, from ``start`` or from scratch; -> at its best epoch.
 
     Raises TrainingError when no epoch gave finite numbers.
     """
@@ -67,4 +72,5 @@ def finetuned(replica: Replica, table: EncodedTable, start: Pretraining | None, 
             "fine-tuning must have an epoch with finite weights and loss, got none of "
             f"{tuning.epochs}; a finetune_learning_rate below {tuning.settings.learning_rate:g} may help"
         )
+    tuning.take_best()
     return tuning

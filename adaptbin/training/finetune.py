@@ -247,13 +247,17 @@ class FineTuning:
 
     # ------------------------------------------------------------------------------------------- results and state
 
-    def scores(self) -> list[Scores]:
-        """Of every replica, at its best epoch; test is read here and nowhere else."""
+    def take_best(self) -> None:
+        """Put all replicas back to where they were after their best epochs."""
         self.active = list(range(len(self.replicas)))
         bank = ParameterBank(self._shapes(), len(self.replicas), self.device)
         bank.values.copy_(self.best_values)
         self._steps.invalidate()
         self._bind(bank, self.best_statistics)
+
+    def scores(self) -> list[Scores]:
+        """Of every replica, at its best epoch; test is read here and nowhere else."""
+        self.take_best()
         outputs = {part: self._outputs(part).cpu() for part in ("val", "test")}
         return scores_of(outputs, self.best_epoch.cpu().tolist(), self.replicas, self.table)
 

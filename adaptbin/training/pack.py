@@ -105,9 +105,7 @@ def train_pack(
     return [records[r.id] for r in replicas]
 
 
-def stacks_of(
-    replicas: Sequence[Replica], table: EncodedRows, device: torch.device | str = "cpu"
-) -> list[Pretraining]:
+def stacks_of(replicas: Sequence[Replica], table: EncodedRows, device: torch.device | str = "cpu") -> list[Pretraining]:
     """The pretrainings of a pack, cut into stacks of a size that suits ``device`` and as even as they can be.
 
     They share their random draws, so they must be run epoch by epoch.
