@@ -74,9 +74,10 @@ class FittedColumns:
 
         Raises DataError for words where fit had numbers or the other way round, and numbers too large for float32.
         """
-        # Longer with positions than with names, which need not be distinct in an array's frame.
-        of_kind = {kind: [c for c, k in zip(given, self.kinds, strict=True) if k == kind] for kind in self.kinds}
-        numerical, categorical = of_kind.get("numerical", []), of_kind.get("categorical", [])
+        numerical, categorical = (
+            [column for column, its in zip(given, self.kinds, strict=True) if its == kind]
+            for kind in ("numerical", "categorical")
+        )
         rows = len(given[0].values)
         values = np.column_stack([c.numbers() for c in numerical]) if numerical else np.zeros((rows, 0))
         with np.errstate(over="ignore"):  # told below

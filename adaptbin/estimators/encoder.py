@@ -39,7 +39,7 @@ class AdaptiveBinningEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
             raise ConfigError("pretext must name what to pretrain on, got 'none'")
         given = self._fit_columns(X)
         replica = self._replica(len(given[0].values))
-        pretraining = pretrained(replica, self.columns_.rows(given), str(self.device))
+        pretraining = pretrained(replica, self.columns_.rows(given), self._device())
         model = pretraining.model
         self.model_ = TrainedEncoder.of(model.encoder, model.bank, self.columns_.for_encoder, replica.architecture)
         self._remember(pretraining)

@@ -48,10 +48,15 @@ def class_codes(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """
     if not len(labels):
         raise DataError("y must hold labels of at least two classes, got none: every entry is NaN or None")
+    if labels.dtype.kind == "f" and np.isinf(labels).any():
+        raise DataError("y must hold finite numbers or words, got infinity")
+    if labels.dtype == object:
+        kinds = ", ".join(sorted({type(label).__name__ for label in labels}))
+        raise DataError(f"labels must be all words, all whole numbers or all truth values, got {kinds}")
     check_classification_targets(labels)
     classes, codes = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
-        raise DataError(f"y must hold labels of at least two classes, got one class: {classes[0]!r}")
+        raise DataError(f"y must hold labels of at least two classes, got one class: {classes.tolist()[0]!r}")
     return classes, codes.astype(np.int64)
 
 
@@ -60,7 +65,7 @@ def target_values(labels: np.ndarray) -> np.ndarray:
     try:
         values = labels.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise DataError(f"y must hold numbers, got {labels[0]!r}") from error
+        raise DataError(f"y must hold numbers, got {labels.tolist()[0]!r}") from error
     if np.isinf(values).any():
         raise DataError("y must hold finite numbers, got infinity")
     if len(np.unique(values)) < 2:

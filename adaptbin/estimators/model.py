@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+import torch
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
@@ -25,7 +26,7 @@ from adaptbin.config import (
     Replica,
 )
 from adaptbin.encoders.registry import settings_of
-from adaptbin.errors import ConfigError, DataError
+from adaptbin.errors import ConfigError, DataError, ResourceError
 from adaptbin.estimators.columns import FittedColumns
 from adaptbin.estimators.folder import Saved, read_folder, write_folder
 from adaptbin.estimators.reading import GivenColumn, read_columns
@@ -136,6 +137,18 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
             finetuning=finetuning,
         )
 
+    def _device(self) -> torch.device:
+        """Raises ConfigError for a name that torch does not know, ResourceError for a GPU that is not there."""
+        try:
+            device = torch.device(self.device)
+        except (RuntimeError, TypeError) as error:
+            raise ConfigError(
+                f"device must be one that torch knows, as 'cpu' or 'cuda', got {self.device!r}"
+            ) from error
+        if device.type == "cuda" and not torch.cuda.is_available():
+            raise ResourceError(f"device {self.device!r} needs a GPU, got none; set_params(device='cpu') does without")
+        return device
+
     # ------------------------------------------------------------------------------------------------------- fitting
 
     def _fit_columns(self, X: Any) -> list[GivenColumn]:
@@ -168,7 +181,7 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
         """[N, H] float32."""
         inputs = self._inputs(X)
         model: TrainedEncoder = self.model_
-        return model.embed(inputs, str(self.device))
+        return model.embed(inputs, self._device())
 
     # ------------------------------------------------------------------------------------------------ saving, loading
 

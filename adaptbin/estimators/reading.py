@@ -72,12 +72,13 @@ def _name(label: Any, position: int) -> str:
 def _of_frame(name: str, column: pd.Series) -> GivenColumn:
     types = pd.api.types
     if isinstance(column.dtype, pd.CategoricalDtype):
-        return GivenColumn(name, column.to_numpy(dtype=object), True, tuple(column.dtype.categories))
+        order = tuple(_plain_values(column.dtype.categories.to_numpy(dtype=object)))
+        return GivenColumn(name, _plain_values(column.to_numpy(dtype=object)), True, order)
     is_words = types.is_string_dtype(column) or (
         types.is_object_dtype(column) and types.infer_dtype(column, skipna=True) in ("string", "boolean")
     )
     if is_words or types.is_bool_dtype(column):
-        return GivenColumn(name, column.to_numpy(dtype=object), True)
+        return GivenColumn(name, _plain_values(column.to_numpy(dtype=object)), True)
     if types.is_object_dtype(column) or (types.is_numeric_dtype(column) and not types.is_complex_dtype(column)):
         try:
             return GivenColumn(name, column.to_numpy(dtype=np.float64, na_value=np.nan))
@@ -87,6 +88,13 @@ def _of_frame(name: str, column: pd.Series) -> GivenColumn:
         f"column {name!r} must hold numbers, words, truth values or categories, got values of type {column.dtype}"
         + ("; a mixture of words and numbers is neither" if types.is_object_dtype(column) else "")
     )
+
+
+def _plain_values(values: np.ndarray) -> np.ndarray:
+    """[N] objects, numpy's own numbers and words as Python's, which JSON can hold."""
+    plain = np.empty(len(values), dtype=object)
+    plain[:] = [value.item() if isinstance(value, np.generic) else value for value in values]
+    return plain
 
 
 def _check_complete(column: GivenColumn) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from adaptbin.tasks import Task
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
-class _Supervised(PretrainedModel):
+class _Supervised(PretrainedModel, ABC):
     """Encoder and linear head, trained on labels after pretraining or from scratch."""
 
     pretrain: bool = True
@@ -51,23 +52,34 @@ class _Supervised(PretrainedModel):
             ),
         )
 
-    def _fit(
-        self, given: list[GivenColumn], labelled: np.ndarray, values: np.ndarray, task: Task, classes: int
-    ) -> None:
+    @property
+    @abstractmethod
+    def _task(self) -> Task:
+        """Of the labels that were read."""
+
+    @property
+    @abstractmethod
+    def _n_classes(self) -> int:
+        """0 for numbers."""
+
+    @property
+    def _n_outputs(self) -> int:
+        return self._task.n_outputs(self._n_classes)
+
+    def _fit(self, given: list[GivenColumn], labelled: np.ndarray, values: np.ndarray) -> None:
         """labelled [L]: row numbers; values [L]: class codes, or numbers."""
         replica = self._replica_of_labels(len(given[0].values))
-        strata = values if task.is_classification else np.zeros(len(values))
+        strata = values if self._task.is_classification else np.zeros(len(values))
         split = split_labelled(strata, self._setting("validation_fraction"), replica.seed)
         rows = self.columns_.rows(given)
-        table = _table(rows, replica, task, classes, labelled, values, split)
-        device = str(self.device)
+        table = _table(rows, replica, self._task, self._n_classes, labelled, values, split)
+        device = self._device()
         start = pretrained(replica, rows, device) if self.pretrain else None
         tuning = finetuned(replica, table, start, device)
         self.model_ = TrainedEncoder.of(tuning.encoder, tuning.bank, self.columns_.for_encoder, replica.architecture)
-        outputs = task.n_outputs(classes)
         self.head_ = TrainedHead(
-            tuning.bank.view("head.0.weight")[0, :, :outputs].cpu().clone(),
-            tuning.bank.view("head.0.bias")[0, :outputs].cpu().clone(),
+            tuning.bank.view("head.0.weight")[0, :, : self._n_outputs].cpu().clone(),
+            tuning.bank.view("head.0.bias")[0, : self._n_outputs].cpu().clone(),
             tuning.targets.scale,
             tuning.targets.shift,
         )
@@ -87,7 +99,8 @@ class _Supervised(PretrainedModel):
         values |= {
             "head": {"scale": head.scale, "shift": head.shift},
             "best_epoch": self.best_epoch_,
-            "validation_curve": self.validation_curve_,
+            # JSON has no word for a loss that is not finite.
+            "validation_curve": [loss if np.isfinite(loss) else None for loss in self.validation_curve_],
         }
         return values, tensors | {"head.weight": head.weight, "head.bias": head.bias}
 
@@ -95,7 +108,9 @@ class _Supervised(PretrainedModel):
         super()._take_fitted(saved)
         values, tensors = saved.values, saved.tensors
         self.head_ = TrainedHead(tensors["head.weight"], tensors["head.bias"], **values["head"])
-        self.best_epoch_, self.validation_curve_ = values["best_epoch"], values["validation_curve"]
+        self.head_.check(self.model_.width, self._n_outputs)
+        self.best_epoch_ = values["best_epoch"]
+        self.validation_curve_ = [np.nan if loss is None else loss for loss in values["validation_curve"]]
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -118,15 +133,22 @@ class AdaptiveBinningClassifier(ClassifierMixin, _Supervised):  # type: ignore[m
         given = self._fit_columns(X)
         labelled, labels = read_labels(y, len(given[0].values), type(self).__name__)
         self.classes_, codes = class_codes(labels)
-        task = Task.BINARY if len(self.classes_) == 2 else Task.MULTICLASS
-        self._fit(given, labelled, codes, task, len(self.classes_))
+        self._fit(given, labelled, codes)
         return self
+
+    @property
+    def _n_classes(self) -> int:
+        return len(self.classes_)
+
+    @property
+    def _task(self) -> Task:
+        return Task.BINARY if self._n_classes == 2 else Task.MULTICLASS
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities of the classes, in the order of ``classes_``; X [N, F] -> [N, classes] float64."""
         outputs = self._outputs(X)
         # Of two classes the head has the second one's logit alone; the first one's is 0.
-        logits = outputs if len(self.classes_) > 2 else np.column_stack([np.zeros(len(outputs)), outputs])
+        logits = outputs if self._n_classes > 2 else np.column_stack([np.zeros(len(outputs)), outputs])
         probabilities: np.ndarray = torch.softmax(torch.from_numpy(logits), 1).numpy()
         return probabilities
 
@@ -141,8 +163,8 @@ class AdaptiveBinningClassifier(ClassifierMixin, _Supervised):  # type: ignore[m
         return values | {"classes": self.classes_.tolist(), "class_type": self.classes_.dtype.str}, tensors
 
     def _take_fitted(self, saved: Saved) -> None:
-        super()._take_fitted(saved)
         self.classes_ = np.array(saved.values["classes"], dtype=saved.values["class_type"])
+        super()._take_fitted(saved)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -156,8 +178,16 @@ class AdaptiveBinningRegressor(RegressorMixin, _Supervised):  # type: ignore[mis
         """Pretrain on all rows of X [N, F] and fine-tune on those that y [N] labels; raises as the classifier does."""
         given = self._fit_columns(X)
         labelled, labels = read_labels(y, len(given[0].values), type(self).__name__)
-        self._fit(given, labelled, target_values(labels), Task.REGRESSION, 0)
+        self._fit(given, labelled, target_values(labels))
         return self
+
+    @property
+    def _n_classes(self) -> int:
+        return 0
+
+    @property
+    def _task(self) -> Task:
+        return Task.REGRESSION
 
     def predict(self, X: Any) -> np.ndarray:
         """X [N, F] -> [N] float64, in the units of y."""

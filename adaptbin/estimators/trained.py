@@ -35,12 +35,12 @@ class TrainedEncoder:
         held = _tensors(encoder, bank)
         return cls(columns, architecture, {name: t.detach().cpu().clone() for name, t in held.items()})
 
-    def embed(self, inputs: Tensor, device: str = "cpu") -> Tensor:
+    def embed(self, inputs: Tensor, device: torch.device) -> Tensor:
         """inputs [N, F] -> [N, H] float32, on the CPU; a row's embedding does not depend on the other rows.
 
         Raises DataError where the tensors are not those of the encoder.
         """
-        encoder = self._encoder(torch.device(device))
+        encoder = self._encoder(device)
         padded = torch.zeros(-(-len(inputs) // BLOCK_ROWS) * BLOCK_ROWS, inputs.shape[1])
         padded[: len(inputs)] = inputs
         blocks = [encoder.evaluate(block.unsqueeze(0)) for block in torch.split(padded.to(device), BLOCK_ROWS)]
@@ -91,6 +91,12 @@ class TrainedHead:
     scale: float
     """Outputs are multiplied by this, and then the next is added: target units of a regression, else 1 and 0."""
     shift: float
+
+    def check(self, width: int, outputs: int) -> None:
+        """Raises DataError where the tensors are not those of a head with so many outputs on embeddings so wide."""
+        for name, held, shape in (("weight", self.weight, (width, outputs)), ("bias", self.bias, (outputs,))):
+            if tuple(held.shape) != shape:
+                raise DataError(f"the head's {name} should have shape {shape}, got shape {tuple(held.shape)}")
 
     def __call__(self, embedding: Tensor) -> Tensor:
         """[N, H] -> logits, or values in target units, [N, O] float64."""

@@ -15,7 +15,7 @@ from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.readout import loss
 
 
-def pretrained(replica: Replica, rows: EncodedRows, device: str) -> Pretraining:
+def pretrained(replica: Replica, rows: EncodedRows, device: torch.device) -> Pretraining:
     """Pretrain one replica to its last epoch.  Raises TrainingError when its loss is no longer finite."""
     (stack,) = stacks_of([replica], rows, device)
     while not stack.ended:
@@ -53,7 +53,7 @@ class LossChosen(FineTuning):
         return told.tolist() if len(self.table.val) else []
 
 
-def finetuned(replica: Replica, table: EncodedTable, start: Pretraining | None, device: str) -> LossChosen:
+def finetuned(replica: Replica, table: EncodedTable, start: Pretraining | None, device: torch.device) -> LossChosen:
     """Train encoder and head of one replica on labels, from ``start`` or from scratch; -> at its best epoch.
 
     Raises TrainingError when no epoch gave finite numbers.
@@ -63,7 +63,7 @@ def finetuned(replica: Replica, table: EncodedTable, start: Pretraining | None, 
         table,
         device,
         starts=None if start is None else [(start, 0)],
-        graphs=graphs_for(torch.device(device)),
+        graphs=graphs_for(device),
     )
     while not tuning.ended:
         tuning.run_epoch()
