@@ -109,6 +109,7 @@ class FineTuning:
         self.optimizer = ReplicaAdamW(bank, [settings.learning_rate] * count, [settings.weight_decay] * count)
         self.optimizer.step_count = self.epoch * self.steps_per_epoch
         self.optimizer.attach(bank, [bank.values.shape[1]] * count)
+        self._positions = torch.tensor(self.active, device=self.device)
         members = [self.replicas[position] for position in self.active]
         self.index = SeedIndex.of([r.seeds.probe for r in members], self.device, self.draws.seeds)
         self.loss = torch.zeros(count, dtype=torch.float64, device=self.device)
@@ -192,8 +193,7 @@ class FineTuning:
 
     def _end_epoch(self) -> None:
         score = self._score()
-        rows = torch.tensor(self.active, device=self.device)
-        best = self.best_score.index_select(0, rows)
+        best = self.best_score.index_select(0, self._positions)
         better = score > best  # the first of equal ones stays
         # What is not finite once never is again; and no score is above the highest there is.
         lost = ~self.bank.values.isfinite().all(1)
@@ -218,7 +218,7 @@ class FineTuning:
 
     def _remember(self, improved: Tensor, score: Tensor) -> None:
         """Rows ``improved`` [I] of the stack have never been better than now."""
-        at = torch.tensor(self.active, device=self.device).index_select(0, improved)
+        at = self._positions.index_select(0, improved)
         self.best_score.index_copy_(0, at, score.index_select(0, improved))
         self.best_epoch.index_fill_(0, at, self.epoch - 1)
         self.best_values.index_copy_(0, at, self.bank.values.index_select(0, improved))

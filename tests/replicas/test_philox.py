@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,14 +26,19 @@ def as_keys(pairs: list[tuple[int, int]]) -> torch.Tensor:
     epoch=st.integers(0, 2**63 - 1) | st.integers(0, 1000),
     n=st.integers(1, 41),
     at_once=st.integers(1, 40),
+    step=st.none() | st.integers(0, 1000),
+    site=st.integers(0, 40),
 )
-def test_tensors_give_the_words_of_numpy(pairs: list[tuple[int, int]], epoch: int, n: int, at_once: int) -> None:
-    by_tensors = words_by_tensors(as_keys(pairs), torch.tensor(epoch), n, at_once)
+def test_tensors_give_the_words_of_numpy(
+    pairs: list[tuple[int, int]], epoch: int, n: int, at_once: int, step: int | None, site: int
+) -> None:
+    at: dict[str, Any] = {"step": None if step is None else torch.tensor(step), "site": site}
+    by_tensors = words_by_tensors(as_keys(pairs), torch.tensor(epoch), n, at_once, **at)
     assert by_tensors.shape == (len(pairs), n) and by_tensors.dtype is torch.int64
-    assert torch.equal(by_tensors, words(as_keys(pairs), torch.tensor(epoch), n))
+    assert torch.equal(by_tensors, words(as_keys(pairs), torch.tensor(epoch), n, **at))
     for row, pair in zip(by_tensors, pairs, strict=True):
         generator = np.random.Philox(
-            key=np.array(pair, dtype=np.uint64), counter=np.array([0, 0, 0, epoch], dtype=np.uint64)
+            key=np.array(pair, dtype=np.uint64), counter=np.array([0, site, step or 0, epoch], dtype=np.uint64)
         )
         np.testing.assert_array_equal(row.numpy().view(np.uint64), generator.random_raw(n))
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from adaptbin.replicas import streams
 from adaptbin.replicas.philox import stream_keys
-from adaptbin.replicas.streams import SeedIndex, kept_units, mask_draws, row_order, stream
+from adaptbin.replicas.streams import SeedIndex, kept_in_step, kept_units, mask_draws, row_order, stream
 from tests.strategies import seeds
 
 NAMES: list[tuple[str | int, ...]] = [
@@ -66,7 +66,8 @@ def drawn(seed: int, name: str, epoch: int = 0) -> tuple[torch.Tensor, torch.Ten
 def test_nothing_reads_or_moves_the_global_generator() -> None:
     def draw() -> list[torch.Tensor]:
         at = drawn(1, "x", 2)
-        return [row_order(*at, 30), kept_units(*at, 3, 30, 8, 0.1), *mask_draws(*at, 30, 4, 8)]
+        in_step = kept_in_step(*at, torch.tensor(4), 1, 30, 8, 0.1)
+        return [row_order(*at, 30), kept_units(*at, 3, 30, 8, 0.1), in_step, *mask_draws(*at, 30, 4, 8)]
 
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -111,6 +112,22 @@ def test_a_word_decides_four_units_from_its_low_part_up(seed: int, width: int, d
     expected = raw.astype("<u8").view("<u2")[: 2 * 7 * width] >= min(round(drop * 65536), 65535)
     kept = kept_units(keys, epoch, 2, 7, width, drop)
     np.testing.assert_array_equal(kept.flatten().numpy(), expected)
+
+
+@pytest.mark.parametrize("drop", [0.1, 0.5])
+def test_units_of_a_step_differ_by_step_site_epoch_and_seed(drop: float) -> None:
+    keys = stream_keys([(seed, "dropout", "encoder") for seed in range(2)])
+    drawn_at = [
+        kept
+        for epoch, step, site in itertools.product(range(2), range(3), range(2))
+        for kept in kept_in_step(keys, torch.tensor(epoch), torch.tensor(step), site, 50, 40, drop)
+    ]
+    assert len(drawn_at) == 24 and all(kept.shape == (50, 40) for kept in drawn_at)
+    assert all(abs(float(kept.float().mean()) - (1 - drop)) < 0.05 for kept in drawn_at)
+    flat = torch.stack(drawn_at).double().flatten(1)
+    assert (torch.corrcoef(flat) - torch.eye(24)).abs().max() < 0.12  # 5 standard deviations
+    alone = kept_in_step(keys[1:], torch.tensor(1), torch.tensor(2), 1, 50, 40, drop)
+    assert torch.equal(alone[0], drawn_at[-1])
 
 
 @settings(deadline=None)

@@ -8,7 +8,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from adaptbin.config import SPLIT_SEED, Architecture, Hyperparameters, Protocol, Replica
+from adaptbin.config import (
+    RECONSTRUCTED,
+    SPLIT_SEED,
+    Architecture,
+    Budget,
+    EncoderName,
+    Finetuning,
+    Hyperparameters,
+    PretextName,
+    Protocol,
+    Replica,
+    SeedsVary,
+)
 from adaptbin.data.encode import EncodedTable
 from adaptbin.data.registry import CARDS
 from adaptbin.tasks import Task
@@ -28,6 +40,44 @@ def small_replica(seed: int, point: dict[str, Any], **settings: Any) -> Replica:
         hyperparameters=Hyperparameters(**point),
         seed=seed,
         **(defaults | settings),
+    )
+
+
+SMALL_ENCODERS: dict[EncoderName, dict[str, float]] = {
+    "mlp": {},
+    "resnet": {"d_block": 16, "n_blocks": 1},
+    "tabnet": {"n_steps": 2},
+    "ft_transformer": {"d_block": 16, "n_blocks": 2, "attention_n_heads": 2},
+    "t2g_former": {"d_block": 16, "n_blocks": 2, "attention_n_heads": 2},
+}
+"""Settings with which every encoder is quick."""
+
+
+def finetuned_replica(
+    seed: int,
+    pretext: PretextName = "none",
+    *,
+    encoder: EncoderName = "mlp",
+    epochs: int = 6,
+    finetuning: Finetuning | None = None,
+    seeds_vary: SeedsVary = "pretrain",
+    protocol: Protocol | None = None,
+) -> Replica:
+    """A replica for :func:`small_table` that is fine-tuned after ``epochs`` of a pretext, or from scratch."""
+    point: dict[str, Any] = {"pretext": pretext}
+    if "mask" in RECONSTRUCTED[pretext]:
+        point |= {"masking": "constant", "mask_prob": 0.2}
+    if pretext == "adaptive_binning":
+        point |= EAGER
+    settings: Any = SMALL_ENCODERS[encoder]
+    return small_replica(
+        seed,
+        point,
+        architecture=replace(ARCHITECTURE, encoder=encoder, encoder_settings=settings),
+        budget=Budget(epochs=0 if pretext == "none" else epochs),
+        finetuning=finetuning or Finetuning(epochs=5, learning_rate=1e-2),
+        seeds_vary=seeds_vary,
+        protocol=protocol or Protocol(),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import torch
@@ -17,9 +17,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicO
 from torch.utils._pytree import tree_map
 
 from adaptbin import native
-from adaptbin.config import Budget, PretextName, Protocol, Replica
+from adaptbin.config import Budget, EncoderName, Finetuning, PretextName, Protocol, Replica
 from adaptbin.replicas import optim
 from adaptbin.tasks import Task
+from adaptbin.training.finetune import FineTuning
 from adaptbin.training.pack import train_pack
 from adaptbin.training.pretexts import PRETEXTS
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
@@ -27,7 +28,7 @@ from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import _train
 from tests.training.fake_device import CUDA, HostTouched, pretend_gpu
 from tests.training.second_device import ELSEWHERE, MixedDevices, SecondDevice
-from tests.training.tables import ARCHITECTURE, small_replica, small_table
+from tests.training.tables import ARCHITECTURE, finetuned_replica, small_replica, small_table
 from tests.training.test_graphs import FakeGraph, crowd
 from tests.training.test_graphs import make as make_crowd
 
@@ -194,6 +195,45 @@ def test_a_pack_from_start_to_scores_on_another_device(task: Task) -> None:
         assert theirs["status"] == "finished" and theirs["bins"] == ours["bins"]
         for part in ("val", "test"):
             assert theirs["scores"][part] == pytest.approx(ours["scores"][part], rel=1e-3)
+
+
+@pytest.mark.parametrize("encoder", get_args(EncoderName))
+def test_every_encoder_is_pretrained_there(encoder: EncoderName) -> None:
+    """Not on the pretend GPU: autograd asks for a real one as soon as a tensor says it is there."""
+    table = small_table()
+    replicas = [finetuned_replica(seed, "value_recon", encoder=encoder) for seed in (0, 1, 1)]
+    here = PRETEXTS["value_recon"](replicas, table)
+    with SecondDevice() as device:
+        there = PRETEXTS["value_recon"](replicas, table, ELSEWHERE, graphs=FakeGraph)
+        for _ in range(4):
+            waits = device.waits
+            here.run_epoch()
+            there.run_epoch()
+            assert device.waits == waits + 1
+    for name, values in here.history.items():
+        torch.testing.assert_close(there.history[name], values, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("encoder", get_args(EncoderName))
+def test_fine_tuning_waits_once_per_epoch(encoder: EncoderName) -> None:
+    table = small_table()
+    settings = Finetuning(epochs=6, learning_rate=1e-2)
+    replicas = [finetuned_replica(seed, encoder=encoder, finetuning=settings) for seed in range(3)]
+    here = FineTuning(replicas, table)
+    with SecondDevice() as device:
+        there = FineTuning(replicas, table, ELSEWHERE, graphs=FakeGraph)
+        for epoch in range(6):
+            waits = device.waits
+            here.run_epoch()
+            there.run_epoch()
+            # Rows that got better are read with the epoch's one report, and sent back as an index.
+            assert device.waits - waits <= 2 or epoch == 0
+        assert there._steps.captures == 1
+        scores = there.scores()
+    for name, values in here.history.items():
+        torch.testing.assert_close(there.history[name], values, rtol=1e-3, atol=1e-4)
+    for ours, theirs in zip(here.scores(), scores, strict=True):
+        assert theirs.heads[0]["test"] == pytest.approx(ours.heads[0]["test"], rel=1e-2)
 
 
 def test_training_a_probe_waits_for_nothing() -> None:
