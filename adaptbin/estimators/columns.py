@@ -161,12 +161,13 @@ def _kind(column: GivenColumn, is_categorical: bool) -> Kind:
         return "categorical"
     if isinstance(column.values[0], str):
         raise DataError(f"column {column.name!r} holds words, so it must be among categorical_features")
+    values = column.numbers()
     with np.errstate(over="ignore"):
-        sd = column.numbers().std()
+        spread, sd = np.ptp(values), values.std()
     if not np.isfinite(sd):
-        raise DataError(f"column {column.name!r} must have a spread that float64 can hold, got {sd}")
-    # Numbers that differ by less than rounding have no spread, either.
-    return "numerical" if sd > 0 else "constant"
+        raise DataError(f"column {column.name!r} must have a spread that float64 can hold, got {spread}")
+    # Numbers that differ by their last bits only are one number, computed in several ways.
+    return "numerical" if spread > 4 * np.spacing(np.abs(values).max()) else "constant"
 
 
 def _categories(column: GivenColumn) -> Categories:

@@ -108,8 +108,7 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
     # ----------------------------------------------------------------------------------------------------- settings
 
     def _setting(self, name: str) -> Any:
-        value = getattr(self, name)
-        return value.item() if isinstance(value, np.generic) else value
+        return _own_number(getattr(self, name))
 
     def _replica(self, rows: int, pretext: PretextName | None = None, finetuning: Finetuning | None = None) -> Replica:
         """The one replica to train on a table of ``rows`` rows.  Raises ConfigError for a setting out of range."""
@@ -122,7 +121,8 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
         values = {name: self._setting(name) for name in _ARCHITECTURE}
         if isinstance(values["batch_size"], int):
             values["batch_size"] = min(values["batch_size"], rows)
-        architecture = Architecture(**values, encoder_settings=self.encoder_settings or ())  # type: ignore[arg-type]
+        settings = {name: _own_number(value) for name, value in (self.encoder_settings or {}).items()}
+        architecture = Architecture(**values, encoder_settings=settings)  # type: ignore[arg-type]
         settings_of(architecture)
         pretext = pretext or self._setting("pretext")
         return Replica(
@@ -152,6 +152,8 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
     # ------------------------------------------------------------------------------------------------------- fitting
 
     def _fit_columns(self, X: Any) -> list[GivenColumn]:
+        # A fit that fails must not leave the model of another table behind.
+        vars(self).pop("model_", None)
         given = read_columns(self, X, fitting=True)
         self.columns_ = FittedColumns.of(given, self.categorical_features)
         return given
@@ -174,7 +176,7 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
     # ---------------------------------------------------------------------------------------------------- embedding
 
     def _inputs(self, X: Any) -> Tensor:
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         return self.columns_.inputs(read_columns(self, X, fitting=False))
 
     def _embedding(self, X: Any) -> Tensor:
@@ -191,7 +193,7 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
         Raises sklearn's NotFittedError before fit, ConfigError for a setting that JSON cannot hold, OSError as writing
         does.
         """
-        check_is_fitted(self)
+        check_is_fitted(self, "model_")
         settings = {name: _plain(name, value) for name, value in self.get_params(deep=False).items()}
         values, tensors = self._fitted()
         write_folder(Path(folder), Saved({"estimator": type(self).__name__, "settings": settings, **values}, tensors))
@@ -240,10 +242,14 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
         self.bin_edges_, self.loss_curve_ = values["bin_edges"], values["loss_curve"]
 
 
+def _own_number(value: Any) -> Any:
+    """A number of numpy's, as grids of settings are made of, as Python's."""
+    return value.item() if isinstance(value, np.generic) else value
+
+
 def _plain(name: str, value: Any) -> Any:
     """A setting as JSON's kinds of values."""
-    if isinstance(value, np.generic):
-        return value.item()
+    value = _own_number(value)
     if isinstance(value, Mapping):
         return {str(key): _plain(name, held) for key, held in value.items()}
     if np.iterable(value) and not isinstance(value, str):

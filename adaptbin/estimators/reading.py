@@ -44,6 +44,9 @@ def read_columns(estimator: BaseEstimator, table: Any, *, fitting: bool) -> list
     """
     least_rows = 2 if fitting else 1
     if isinstance(table, pd.DataFrame):
+        if not table.columns.is_unique:
+            twice = table.columns[table.columns.duplicated()].tolist()
+            raise DataError(f"names of columns must be distinct, got {twice[0]!r} more than once")
         validate_data(estimator, table, reset=fitting, skip_check_array=True)
         if len(table) < least_rows or not table.shape[1]:
             raise DataError(

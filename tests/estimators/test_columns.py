@@ -81,6 +81,13 @@ def test_a_constant_column_is_not_read() -> None:
         AdaptiveBinningEncoder(**TINY).fit(table[["site"]])
 
 
+def test_numbers_that_differ_by_rounding_are_one() -> None:
+    rounded = np.where(np.arange(30) % 2, 0.3, 0.1 + 0.2)
+    assert len(np.unique(rounded)) == 2
+    columns = fitted(np.column_stack([rounded, np.arange(30.0), 1e9 + np.arange(30.0) * 1e-3]))
+    assert columns.kinds == ("constant", "numerical", "numerical")
+
+
 def test_types_of_pandas_are_read_alike() -> None:
     """Nullable, Python's objects and plain columns of the same values give the same inputs."""
     table = clinic()
@@ -129,6 +136,7 @@ def spoilt(column: str, value: Any) -> pd.DataFrame:
         (clinic().assign(age=[1e300, -1e300] * 60), "column 'age' must have a spread"),
         (clinic().iloc[:1], "at least 2 rows"),
         (clinic()[[]], "1 column"),
+        (clinic()[["age", "beds", "age"]], "names of columns must be distinct, got 'age'"),
     ],
 )
 def test_tables_that_are_refused(table: pd.DataFrame, message: str) -> None:

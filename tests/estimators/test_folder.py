@@ -168,6 +168,11 @@ def test_other_folders_and_estimators(encoder: AdaptiveBinningEncoder, tmp_path:
         AdaptiveBinningClassifier.load(tmp_path)
     with pytest.raises(NotFittedError):
         AdaptiveBinningEncoder().save(tmp_path)
+    failed = pickle.loads(pickle.dumps(encoder))
+    with pytest.raises(DataError, match="at least one column must take two values"):
+        failed.fit(TABLE[["site"]])
+    with pytest.raises(NotFittedError):
+        failed.transform(TABLE[["site"]])
     with pytest.raises(ConfigError, match="device must be text"):
         unsaved = pickle.loads(pickle.dumps(encoder)).set_params(device=object())
         unsaved.save(tmp_path)
