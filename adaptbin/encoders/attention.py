@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from adaptbin.encoders.products import linear
+from adaptbin.encoders.products import Parameters, linear
 
 
-def linear_tokens(name: str, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+def linear_tokens(name: str, x: Tensor, parameters: Parameters) -> Tensor:
     """x [R, B, T, in] times ``<name>.weight`` [R, in, out] plus ``<name>.bias`` [R, out] -> [R, B, T, out]."""
     return linear(name, x.flatten(1, 2), parameters).view(*x.shape[:3], -1)
 
 
-def normalise(name: str, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+def normalise(name: str, x: Tensor, parameters: Parameters) -> Tensor:
     """Layer normalisation of x [R, B, T, W] over W (Ba et al. 2016), with ``<name>.weight`` and ``.bias`` [R, W]."""
     weight, bias = (parameters[f"{name}.{what}"][:, None, None] for what in ("weight", "bias"))
     return torch.addcmul(bias, functional.layer_norm(x, x.shape[-1:]), weight)

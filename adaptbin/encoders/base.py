@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adaptbin.encoders.products import Parameters
 from adaptbin.errors import ShapeError
 from adaptbin.replicas.parameters import ParameterBank
 
@@ -111,12 +112,12 @@ class AutogradEncoder(ReplicaEncoder):
     def bind(self, bank: ParameterBank) -> None:
         """See :class:`ReplicaEncoder`."""
         names = self.shapes()
-        self._leaves = {name: bank.view(name).detach().requires_grad_() for name in names}
-        self._gradients = {name: bank.gradient(name) for name in names}
+        leaves = {name: bank.view(name).detach().requires_grad_() for name in names}
+        self._leaves = Parameters(leaves, {name: bank.gradient(name) for name in names})
 
     @abstractmethod
     def _embed(
-        self, x: Tensor, parameters: Mapping[str, Tensor], kept: Sequence[Tensor] | None, members: Tensor | None
+        self, x: Tensor, parameters: Parameters, kept: Sequence[Tensor] | None, members: Tensor | None
     ) -> Tensor:
         """x [R, B, F], parameters [R, ...] each, kept as in :meth:`forward` -> [R, B, H].
 
@@ -144,8 +145,9 @@ class AutogradEncoder(ReplicaEncoder):
         sources = [*self._leaves.values(), *([self._input] if input_gradient else [])]
         # An input of codes only is in no graph: codes are looked up, and their gradient is 0.
         found = torch.autograd.grad(outputs, sources, given, materialize_grads=True)
-        for held, new in zip(self._gradients.values(), found, strict=False):
-            held.copy_(new)
+        for held, new in zip(self._leaves.gradients.values(), found, strict=False):
+            if new.data_ptr() != held.data_ptr():  # where compiled kernels have not written it in place
+                held.copy_(new)
         del self._embedding, self._input
         return found[-1] if input_gradient else None
 
@@ -154,8 +156,10 @@ class AutogradEncoder(ReplicaEncoder):
         """See :class:`ReplicaEncoder`."""
         everyone = torch.arange(len(next(iter(self._leaves.values()))), device=x.device)
         chosen = everyone if members is None else members
-        parameters = {
-            name: leaf.detach() if members is None else leaf.detach().index_select(0, members)
-            for name, leaf in self._leaves.items()
-        }
+        parameters = Parameters(
+            {
+                name: leaf.detach() if members is None else leaf.detach().index_select(0, members)
+                for name, leaf in self._leaves.items()
+            }
+        )
         return self._embed(x.expand(len(chosen), -1, -1) if len(x) == 1 else x, parameters, None, chosen)

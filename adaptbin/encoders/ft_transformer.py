@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -10,6 +9,7 @@ from torch import Tensor
 from adaptbin.encoders.attention import attend, linear_tokens
 from adaptbin.encoders.base import Columns
 from adaptbin.encoders.declared import Declared, linear_parameters
+from adaptbin.encoders.products import Parameters
 from adaptbin.encoders.transformer import Mixing, TokenTransformer, TransformerConfig
 
 
@@ -36,7 +36,7 @@ class SelfAttention(Mixing):
             | linear_parameters("out", width, width, zero_bias=True)
         )
 
-    def __call__(self, x: Tensor, queries: int, parameters: Mapping[str, Tensor], kept: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, queries: int, parameters: Parameters, kept: Tensor | None) -> Tensor:
         """See :class:`Mixing`."""
         config = self._config
         query = linear_tokens("query", x[:, :, :queries], parameters)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -11,7 +11,7 @@ from adaptbin.encoders.base import Columns, DropSite
 from adaptbin.encoders.checks import check_input, check_kept, check_number, check_probability, check_whole
 from adaptbin.encoders.declared import Declared, linear_parameters
 from adaptbin.encoders.normalisation import BatchNormalisation, NormalisedEncoder
-from adaptbin.encoders.products import linear
+from adaptbin.encoders.products import Parameters, linear, two_layers
 from adaptbin.errors import ConfigError
 
 _MOMENTUM = 0.1
@@ -105,7 +105,7 @@ class ResNetEncoder(NormalisedEncoder):
         return declared
 
     def _embed(
-        self, x: Tensor, parameters: Mapping[str, Tensor], kept: Sequence[Tensor] | None, members: Tensor | None
+        self, x: Tensor, parameters: Parameters, kept: Sequence[Tensor] | None, members: Tensor | None
     ) -> Tensor:
         check_input(x, self.columns, len(next(iter(parameters.values()))))
         check_kept(kept, self._sites, x)
@@ -117,6 +117,8 @@ class ResNetEncoder(NormalisedEncoder):
         h = linear(f"{self.name}.input", x, parameters)
         for name, norm in zip(self._block_names, self._norms, strict=False):
             inner = self._normalise(norm, h, parameters, members)
-            inner = dropped(linear(f"{name}.linear1", inner, parameters).relu(), self.config.dropout1)
-            h = h + dropped(linear(f"{name}.linear2", inner, parameters), self.config.dropout2)
+            rate = self.config.dropout1
+            units = next(masks) if kept is not None and rate > 0 else None
+            layers = (f"{name}.linear1", f"{name}.linear2")
+            h = h + dropped(two_layers(layers, inner, parameters, units, rate), self.config.dropout2)
         return self._normalise(self._norms[-1], h, parameters, members).relu()

@@ -31,7 +31,6 @@ all parameters is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -41,6 +40,7 @@ from torch.nn import functional
 from adaptbin.encoders.attention import attend, linear_tokens
 from adaptbin.encoders.base import Columns
 from adaptbin.encoders.declared import Declared, linear_parameters
+from adaptbin.encoders.products import Parameters
 from adaptbin.encoders.transformer import Mixing, TokenTransformer, TransformerConfig
 
 _THRESHOLD = 0.5
@@ -92,7 +92,7 @@ class GraphEstimator(Mixing):
             **linear_parameters("out", width, width, zero_bias=True),
         }
 
-    def __call__(self, x: Tensor, queries: int, parameters: Mapping[str, Tensor], kept: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, queries: int, parameters: Parameters, kept: Tensor | None) -> Tensor:
         """See :class:`Mixing`."""
         config = self._config
         node, value = linear_tokens("node_value", x, parameters).chunk(2, dim=-1)
@@ -108,7 +108,7 @@ class GraphEstimator(Mixing):
         return linear_tokens("out", read, parameters)
 
 
-def _topology(queries: int, parameters: Mapping[str, Tensor]) -> Tensor:
+def _topology(queries: int, parameters: Parameters) -> Tensor:
     """What the graph adds to the scores: 0 for an edge, -10^4 for none (Eq. 4 to 6) -> [R, heads, queries, T].
 
     The threshold passes its gradient straight through to the probability (Bengio et al. 2013), as if an edge were added

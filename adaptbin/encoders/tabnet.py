@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -13,7 +13,7 @@ from adaptbin.encoders.base import Columns, DropSite
 from adaptbin.encoders.checks import check_input, check_kept, check_number, check_whole
 from adaptbin.encoders.declared import Declared
 from adaptbin.encoders.normalisation import BatchNormalisation, NormalisedEncoder
-from adaptbin.encoders.products import product
+from adaptbin.encoders.products import Parameters, product
 from adaptbin.encoders.sparsemax import sparsemax
 from adaptbin.errors import ConfigError
 
@@ -135,7 +135,7 @@ class TabNetEncoder(NormalisedEncoder):
         return declared
 
     def _embed(
-        self, x: Tensor, parameters: Mapping[str, Tensor], kept: Sequence[Tensor] | None, members: Tensor | None
+        self, x: Tensor, parameters: Parameters, kept: Sequence[Tensor] | None, members: Tensor | None
     ) -> Tensor:
         check_input(x, self.columns, len(next(iter(parameters.values()))))
         check_kept(kept, (), x)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from adaptbin.encoders.base import Columns
 from adaptbin.encoders.declared import Declared
+from adaptbin.encoders.products import Parameters
 
 
 class Tokeniser:
@@ -39,7 +38,7 @@ class Tokeniser:
         self._levels = torch.tensor(self.columns.cardinalities, dtype=torch.int64, device=device)
         self._first = self._levels.cumsum(0) - self._levels
 
-    def __call__(self, x: Tensor, parameters: Mapping[str, Tensor]) -> Tensor:
+    def __call__(self, x: Tensor, parameters: Parameters) -> Tensor:
         """x [R, B, F] -> [R, B, T, W]."""
         numerical = self.columns.numerical
         bias = parameters["bias"].unsqueeze(1)

@@ -13,6 +13,7 @@ from adaptbin.encoders.attention import drop, linear_tokens, normalise, reglu
 from adaptbin.encoders.base import AutogradEncoder, Columns, DropSite
 from adaptbin.encoders.checks import check_input, check_kept, check_number, check_probability, check_whole
 from adaptbin.encoders.declared import Declared, initialise, linear_parameters, norm_parameters
+from adaptbin.encoders.products import Parameters
 from adaptbin.encoders.tokens import Tokeniser
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.parameters import ParameterBank
@@ -71,7 +72,7 @@ class Mixing(ABC):
         """Its parameters in one block, of rows of T tokens."""
 
     @abstractmethod
-    def __call__(self, x: Tensor, queries: int, parameters: Mapping[str, Tensor], kept: Tensor | None) -> Tensor:
+    def __call__(self, x: Tensor, queries: int, parameters: Parameters, kept: Tensor | None) -> Tensor:
         """What the first ``queries`` tokens read of all.
 
         x [R, B, T, W], kept [R or 1, B, heads * queries * T] or None -> [R, B, queries, W].
@@ -151,17 +152,17 @@ class TokenTransformer(AutogradEncoder):
         return torch.cat([super(TokenTransformer, self).evaluate(piece, members) for piece in pieces], dim=1)
 
     def _embed(
-        self, x: Tensor, parameters: Mapping[str, Tensor], kept: Sequence[Tensor] | None, members: Tensor | None
+        self, x: Tensor, parameters: Parameters, kept: Sequence[Tensor] | None, members: Tensor | None
     ) -> Tensor:
         check_input(x, self.columns, len(next(iter(parameters.values()))))
         check_kept(kept, self.drop_sites, x)
         config = self.config
         masks = None if kept is None else iter(kept)
-        tokens = self._tokeniser(x, _within(f"{self.name}.tokens", parameters))
+        tokens = self._tokeniser(x, parameters.within(f"{self.name}.tokens"))
         for block, queries in enumerate(self._queries):
-            own = _within(f"{self.name}.{block}", parameters)
+            own = parameters.within(f"{self.name}.{block}")
             source = tokens if block == 0 else normalise("attention_norm", tokens, own)
-            read = self._mixing(source, queries, _within("attention", own), _next(masks, config.attention_dropout))
+            read = self._mixing(source, queries, own.within("attention"), _next(masks, config.attention_dropout))
             read = drop(read, _next(masks, config.residual_dropout), config.residual_dropout)
             tokens = tokens[:, :, :queries] + read
             units = reglu(linear_tokens("hidden", normalise("hidden_norm", tokens, own), own))
@@ -170,7 +171,7 @@ class TokenTransformer(AutogradEncoder):
                 linear_tokens("out", units, own), _next(masks, config.residual_dropout), config.residual_dropout
             )
             tokens = tokens + added
-        return normalise("norm", tokens, _within(self.name, parameters)).squeeze(2).relu()
+        return normalise("norm", tokens, parameters.within(self.name)).squeeze(2).relu()
 
 
 def _next(masks: Iterator[Tensor] | None, probability: float) -> Tensor | None:
@@ -180,9 +181,3 @@ def _next(masks: Iterator[Tensor] | None, probability: float) -> Tensor | None:
 
 def _below(prefix: str, declared: Mapping[str, Declared]) -> dict[str, Declared]:
     return {f"{prefix}.{name}": parameter for name, parameter in declared.items()}
-
-
-def _within(prefix: str, parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Those whose names start with ``prefix``, without it."""
-    start = f"{prefix}."
-    return {name.removeprefix(start): tensor for name, tensor in parameters.items() if name.startswith(start)}

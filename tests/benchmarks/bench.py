@@ -16,6 +16,7 @@ from pathlib import Path
 
 import torch
 
+from tests.benchmarks import encoders
 from tests.benchmarks.children import Measure, in_children
 from tests.benchmarks.machine import cores, description, product_rate
 from tests.benchmarks.measure import Job, Measurement, Stacked
@@ -83,6 +84,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(profile())
         return 0
     report = run_plan(standard_plan(options.epochs), in_children)
+    report.encoders = encoders.section(encoders.in_child) if report.is_full else ""
     section = report.markdown()
     if options.write:
         write_run(RESULTS, section)

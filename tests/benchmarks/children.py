@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from tests.benchmarks.machine import ROOT
 from tests.benchmarks.measure import Job, Measurement
@@ -19,9 +20,17 @@ Measure = Callable[[Sequence[Job]], list[Measurement]]
 def in_children(jobs: Sequence[Job]) -> list[Measurement]:
     """Each job in a process of its own; all begin training when the last is set up.
 
+    Raises RuntimeError as :func:`answers` does.
+    """
+    return [Measurement(**found) for found in answers("tests.benchmarks.measure", jobs)]
+
+
+def answers(module: str, jobs: Sequence[Any]) -> list[dict[str, Any]]:
+    """What ``python -m module '<job as JSON>'`` prints of each job, in a process of its own; all begin together.
+
     Raises RuntimeError when a process fails; what it wrote is on our standard error.
     """
-    children = [_start(job) for job in jobs]
+    children = [_start(module, job) for job in jobs]
     try:
         for child in children:
             assert child.stdout is not None
@@ -34,7 +43,7 @@ def in_children(jobs: Sequence[Job]) -> list[Measurement]:
         texts = [child.communicate()[0] for child in children]
         if any(child.returncode for child in children):
             raise RuntimeError("a benchmark process failed")
-        return [Measurement(**json.loads(text.splitlines()[-1])) for text in texts]
+        return [json.loads(text.splitlines()[-1]) for text in texts]
     finally:
         for child in children:
             if child.poll() is None:
@@ -42,9 +51,9 @@ def in_children(jobs: Sequence[Job]) -> list[Measurement]:
                 child.wait()
 
 
-def _start(job: Job) -> subprocess.Popen[str]:
+def _start(module: str, job: Any) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.benchmarks.measure", json.dumps(asdict(job))],
+        [sys.executable, "-m", module, json.dumps(asdict(job))],
         cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         stdin=subprocess.PIPE,

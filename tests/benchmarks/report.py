@@ -34,6 +34,8 @@ class Report:
     """The short job in two processes at once."""
     variants: list[Measured] = field(default_factory=list)
     phases: Measurement | None = None
+    encoders: str = ""
+    """Section on fine-tuning, of a full run (:mod:`tests.benchmarks.encoders`)."""
 
     def plain_ms(self, shape: str) -> float:
         """CPU ms per step of the plain loop, median of the samples."""
@@ -98,6 +100,8 @@ class Report:
         if self.phases is not None:
             bins = self.phases.mean_bins
             parts += [f"### Where the time goes: eol, R=21, {bins:.0f} bins per feature", self._phases(self.phases)]
+        if self.encoders:
+            parts.append(self.encoders)
         return "\n\n".join([*parts, self.verdict()]) + "\n"
 
     def _machine(self) -> str:

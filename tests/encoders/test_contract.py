@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -21,6 +21,7 @@ from adaptbin.errors import ShapeError
 from adaptbin.replicas.parameters import ParameterBank
 from adaptbin.replicas.streams import stream
 from tests.encoders.build import MIXED, REPLICAS, bound, inputs, masks, upstream
+from tests.paths import BOTH, using
 from tests.replicas.banks import only
 
 Build = Callable[[Columns], ReplicaEncoder]
@@ -49,6 +50,13 @@ tests/encoders/test_t2g_former.py judges them.
 """
 
 EVERY = pytest.mark.parametrize("build", ENCODERS.values(), ids=ENCODERS)
+
+
+@pytest.fixture(autouse=True, params=BOTH)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """All of it by compiled kernels, and by torch alone."""
+    with using(request.param):
+        yield
 
 
 def whole_loss(encoder: ReplicaEncoder, x: Tensor, kept: list[Tensor] | None, gradient: Tensor) -> float:
