@@ -153,7 +153,7 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
 
     def _fit_columns(self, X: Any) -> list[GivenColumn]:
         # A fit that fails must not leave the model of another table behind.
-        vars(self).pop("model_", None)
+        self.__dict__.pop("model_", None)
         given = read_columns(self, X, fitting=True)
         self.columns_ = FittedColumns.of(given, self.categorical_features)
         return given
