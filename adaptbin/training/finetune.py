@@ -192,14 +192,12 @@ class FineTuning:
             self.optimizer.step(rates[i])
 
     def _end_epoch(self) -> None:
-        outputs = self._outputs("val")
-        score = batched_metric(self.metric.name, outputs, self._expected, self.table.card.levels) * self.metric.sign
+        score = self._score()
         best = self.best_score.index_select(0, self._positions)
         better = score > best  # the first of equal ones stays
         # What is not finite once never is again; and no score is above the highest there is.
-        limit = self.metric.high if self.metric.higher_is_better else -self.metric.low
         lost = ~self.bank.values.isfinite().all(1)
-        ends = lost | (torch.maximum(score, best) >= limit)
+        ends = lost | (torch.maximum(score, best) >= self._highest_score)
         # The one time an epoch waits for its device.
         told = torch.stack([self.loss / self.steps_per_epoch, score * self.metric.sign, better, ends]).cpu()
         self.history["loss"][self.active, self.epoch - 1], self.history["val"][self.active, self.epoch - 1] = told[:2]
@@ -207,6 +205,16 @@ class FineTuning:
         if len(improved):
             self._remember(improved, score)
         self._keep([at for at, ended in enumerate(told[3].tolist()) if not ended])
+
+    def _score(self) -> Tensor:
+        """[A] float64 of the active replicas: what chooses an epoch, larger is better; NaN never is."""
+        found = batched_metric(self.metric.name, self._outputs("val"), self._expected, self.table.card.levels)
+        return found * self.metric.sign
+
+    @property
+    def _highest_score(self) -> float:
+        """What :meth:`_score` cannot exceed."""
+        return self.metric.high if self.metric.higher_is_better else -self.metric.low
 
     def _remember(self, improved: Tensor, score: Tensor) -> None:
         """Rows ``improved`` [I] of the stack have never been better than now."""
@@ -239,13 +247,17 @@ class FineTuning:
 
     # ------------------------------------------------------------------------------------------- results and state
 
-    def scores(self) -> list[Scores]:
-        """Of every replica, at its best epoch; test is read here and nowhere else."""
+    def take_best(self) -> None:
+        """Put all replicas back to where they were after their best epochs."""
         self.active = list(range(len(self.replicas)))
         bank = ParameterBank(self._shapes(), len(self.replicas), self.device)
         bank.values.copy_(self.best_values)
         self._steps.invalidate()
         self._bind(bank, self.best_statistics)
+
+    def scores(self) -> list[Scores]:
+        """Of every replica, at its best epoch; test is read here and nowhere else."""
+        self.take_best()
         outputs = {part: self._outputs(part).cpu() for part in ("val", "test")}
         return scores_of(outputs, self.best_epoch.cpu().tolist(), self.replicas, self.table)
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from adaptbin.config import RECORD_SCHEMA, Replica
-from adaptbin.data.encode import EncodedTable
+from adaptbin.data.encode import EncodedRows, EncodedTable
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.grouping import model_id, stack_key
 from adaptbin.training.checkpoint import Checkpoint
@@ -105,9 +105,7 @@ def train_pack(
     return [records[r.id] for r in replicas]
 
 
-def stacks_of(
-    replicas: Sequence[Replica], table: EncodedTable, device: torch.device | str = "cpu"
-) -> list[Pretraining]:
+def stacks_of(replicas: Sequence[Replica], table: EncodedRows, device: torch.device | str = "cpu") -> list[Pretraining]:
     """The pretrainings of a pack, cut into stacks of a size that suits ``device`` and as even as they can be.
 
     They share their random draws, so they must be run epoch by epoch.
