@@ -10,7 +10,7 @@ import pytest
 
 from adaptbin.config import Hyperparameters, Protocol
 from adaptbin.errors import DataError
-from sweeps.service.paper import finetune_scores, linear_probe_scores
+from sweeps.service.paper import average_ranks, finetune_scores, linear_probe_scores
 from sweeps.service.report_scores import (
     METHOD,
     alternatives_frame,
