@@ -20,10 +20,10 @@ REPLICAS: dict[Any, tuple[int, str]] = {
     ablation: (24, "points.csv"),
     variance: (9, "components.csv"),
     finetune: (24, "table.csv"),
-    architecture: (60, "points.csv"),
+    architecture: (30, "points.csv"),
 }
-"""Script -> the replicas of its points (21, 14, 47, 8, 1 under 3 kinds of seeds, 8, 20), 3 seeds each; and a table."""
-OPTIONS: dict[Any, list[str]] = {finetune: ["--encoder", "mlp,resnet"]}
+"""Script -> the replicas of its points (21, 14, 47, 8, 1 under 3 kinds of seeds, 8, 10), 3 seeds each; and a table."""
+OPTIONS: dict[Any, list[str]] = {finetune: ["--encoder", "mlp,resnet"], architecture: ["--width", "128,256"]}
 """Script -> what it is given besides, so that it takes seconds."""
 
 

@@ -32,7 +32,7 @@ OPTIONS = [
 TINY = ["--seeds", "2", "--epochs", "2", "--probe-epochs", "2", "--probes", "2"]
 TINY_OF = {
     finetune: ["--seeds", "2", "--epochs", "2", "--finetune-epochs", "2"],
-    architecture: ["--seeds", "2", "--finetune-epochs", "1"],
+    architecture: ["--seeds", "2", "--finetune-epochs", "2", "--depth", "1", "--width", "128"],
 }
 """Script that has no probes -> what it has in place of ``TINY``."""
 
@@ -79,7 +79,7 @@ SCRIPTS = {
     "sweeps/ablation.py": (ablation, 16),
     "sweeps/benchmark.py": (benchmark, 94),
     "sweeps/finetune.py": (finetune, 16),
-    "sweeps/architecture.py": (architecture, 40),
+    "sweeps/architecture.py": (architecture, 4),
     "sweeps/variance.py": (variance, 6),
 }
 """Script -> its module, and the replicas that it trains on one data set with two seeds."""

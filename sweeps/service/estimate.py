@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from adaptbin import native
 from adaptbin.config import RECONSTRUCTED, Architecture, EncoderName, PretextName, pretext_of
+from sweeps.service.kinds import Work, pretraining_of
 from sweeps.service.memory import Sizes, in_words
 from sweeps.service.models import encoder_size
 from sweeps.service.plan import Pack, Plan
-from sweeps.service.points import Work, pretraining_of
 from sweeps.service.progress import duration
 
 if TYPE_CHECKING:
