@@ -235,7 +235,7 @@ def _variance(variance: pd.DataFrame) -> list[str]:
 def _architectures(architectures: pd.DataFrame) -> list[str]:
     lines = ["## Depth and width of the MLP", ""]
     if architectures.empty:
-        return [*lines, "Not run."]
+        return [*lines, "Not run, or nothing was chosen."]
     heads, cells, explained = architecture_cells(architectures)
     return [*lines, *_markdown(heads, cells), "", explained]
 

@@ -6,7 +6,6 @@ import math
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
 from adaptbin.config import Protocol
@@ -14,25 +13,7 @@ from sweeps.service.report_architectures import architectures_frame
 from sweeps.service.report_page import page
 from sweeps.service.report_sources import find_sources
 from sweeps.service.report_tables import Report
-from tests.service.report_folders import REDUCED, metric_of, write_study
-
-
-def tables(dataset: str, **changed: Any) -> dict[str, pd.DataFrame]:
-    """Tables of a study that chose depth 3, width 512, where the paper has 2 and 128."""
-    same = {"dataset": dataset, "metric": metric_of(dataset), "n": 10}
-    row = {
-        **same,
-        **{"chosen_depth": 3, "chosen_width": 512, "chosen_val_mean": 0.91, "chosen_test_mean": 0.89},
-        **{"paper_depth": 2, "paper_width": 128, "paper_val_mean": 0.9, "paper_test_mean": 0.895},
-        **{"difference": 0.01, "low": 0.004, "high": 0.016, "standard_error": 0.002},
-        **{"within_one_standard_error": False, "reproduced": False, **changed},
-    }
-    points = [
-        {**same, "n_diverged": 0, "depth": depth, "width": width, "val_mean": 0.9, "chosen": depth == 3}
-        | {"paper": depth == 2}
-        for depth, width in ((2, 128), (3, 512))
-    ]
-    return {"points": pd.DataFrame(points), "comparison": pd.DataFrame([row])}
+from tests.service.report_folders import REDUCED, architecture_tables, write_study
 
 
 @pytest.mark.parametrize(
@@ -44,7 +25,7 @@ def tables(dataset: str, **changed: Any) -> dict[str, pd.DataFrame]:
     ],
 )
 def test_the_papers_choice_is_judged(tmp_path: Path, changed: dict[str, Any], verdict: str) -> None:
-    write_study(tmp_path, "architecture", "eol", tables("eol", **changed))
+    write_study(tmp_path, "architecture", "eol", architecture_tables("eol", **changed))
     report = Report.of(find_sources([tmp_path], ["eol"], Protocol()))
     (row,) = report.architectures.to_dict("records")
     assert row["verdict"] == verdict
@@ -58,7 +39,7 @@ def test_the_papers_choice_is_judged(tmp_path: Path, changed: dict[str, Any], ve
 
 def test_errors_and_single_seeds(tmp_path: Path) -> None:
     one = {"n": 1, "low": math.nan, "high": math.nan, "standard_error": math.nan}
-    write_study(tmp_path, "architecture", "pt", tables("pt", **one), notes=[REDUCED])
+    write_study(tmp_path, "architecture", "pt", architecture_tables("pt", **one), notes=[REDUCED])
     report = Report.of(find_sources([tmp_path], ["pt"], Protocol()))
     (row,) = report.architectures.to_dict("records")
     assert (row["val_chosen"], row["protocol"]) == (0.91, REDUCED)  # in the target's unit
@@ -66,9 +47,9 @@ def test_errors_and_single_seeds(tmp_path: Path) -> None:
 
 
 def test_nothing_chosen_or_not_run(tmp_path: Path) -> None:
-    undecided = tables("eol")
+    undecided = architecture_tables("eol")
     undecided["comparison"] = undecided["comparison"].iloc[:0]
     write_study(tmp_path, "architecture", "eol", undecided)
     sources = find_sources([tmp_path], ["eol", "hfc"], Protocol())
     assert architectures_frame(sources).empty
-    assert "## Depth and width of the MLP\n\nNot run." in page(Report.of(sources), tmp_path)
+    assert "## Depth and width of the MLP\n\nNot run, or nothing was chosen." in page(Report.of(sources), tmp_path)
