@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 from adaptbin.config import Replica
 from adaptbin.errors import ConfigError
 from sweeps.service.estimate import Speed, work_of
+from sweeps.service.kinds import Work
 from sweeps.service.local import InProcessRunner
 from sweeps.service.nodes import Node
 from sweeps.service.plan import Plan, Resources
-from sweeps.service.points import Work
 from sweeps.service.steering import Request, ask
 from sweeps.service.work import Job, Listener
 from tests.service.fakes import fake_record, fake_train, progress_at

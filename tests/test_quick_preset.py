@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps import ablation, benchmark, finetune, masking, report, sensitivity, variance
+from sweeps import ablation, architecture, benchmark, finetune, masking, report, sensitivity, variance
 from sweeps.service.local import InProcessRunner
 from tests.scripts import results
 
@@ -20,9 +20,10 @@ REPLICAS: dict[Any, tuple[int, str]] = {
     ablation: (24, "points.csv"),
     variance: (9, "components.csv"),
     finetune: (24, "table.csv"),
+    architecture: (30, "points.csv"),
 }
-"""Script -> the replicas of its points (21, 14, 47, 8, 1 under 3 kinds of seeds, or 8), 3 seeds each, and a table."""
-OPTIONS: dict[Any, list[str]] = {finetune: ["--encoder", "mlp,resnet"]}
+"""Script -> the replicas of its points (21, 14, 47, 8, 1 under 3 kinds of seeds, 8, 10), 3 seeds each; and a table."""
+OPTIONS: dict[Any, list[str]] = {finetune: ["--encoder", "mlp,resnet"], architecture: ["--width", "128,256"]}
 """Script -> what it is given besides, so that it takes seconds."""
 
 
@@ -39,17 +40,20 @@ def test_quick_preset(script: Any, dataset: str, tmp_path: Path, request: pytest
     assert len(records) == replicas
     assert {record["status"] for record in records} == {"finished"}
     budgets = {tuple(sorted(record["identity"]["budget"].items())) for record in records}
-    scored = "30 probe epochs (full: 100)"
+    scored = "60 pretraining epochs (full: 1000), 30 probe epochs (full: 100)"
     if script is finetune:  # a quarter of it from scratch
         assert budgets == {(("epochs", 0),), (("epochs", 60),)}
         assert {record["identity"]["finetuning"]["epochs"] for record in records} == {10}
+        scored = "60 pretraining epochs (full: 1000), 10 fine-tuning epochs (full: 100)"
+    elif script is architecture:
+        assert budgets == {(("epochs", 0),)}
         scored = "10 fine-tuning epochs (full: 100)"
     else:
         assert budgets == {(("epochs", 60), ("probe_epochs", 30), ("probes", 5))}
     study = script.__name__.rpartition(".")[2]
     folder = tmp_path / study / dataset
     assert len(pd.read_csv(folder / table)) > 3 and (folder / "figure.png").stat().st_size > 10_000
-    note = f"Reduced protocol: 3 seeds (full: 10), 60 pretraining epochs (full: 1000), {scored}"
+    note = f"Reduced protocol: 3 seeds (full: 10), {scored}"
     assert json.loads((folder / "manifest.json").read_text())["notes"][0] == note
     assert f"{note}." in (folder / "caption.txt").read_text().splitlines()
     # The page takes it in, under that protocol.

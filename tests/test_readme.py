@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps import ablation, alternatives, benchmark, finetune, masking, report, sensitivity, variance
+from sweeps import ablation, alternatives, architecture, benchmark, finetune, masking, report, sensitivity, variance
 from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
@@ -33,7 +33,11 @@ OPTIONS = [
     cell for row in re.findall(r"^\|[^|]+\| (.+) \|$", README, re.MULTILINE) for cell in re.findall(r"`(--[^`]+)`", row)
 ]
 TINY = ["--seeds", "2", "--epochs", "2", "--probe-epochs", "2", "--probes", "2"]
-TINY_WITHOUT_PROBES = ["--seeds", "2", "--epochs", "2", "--finetune-epochs", "2"]
+TINY_OF = {
+    finetune: ["--seeds", "2", "--epochs", "2", "--finetune-epochs", "2"],
+    architecture: ["--seeds", "2", "--finetune-epochs", "2", "--depth", "1", "--width", "128"],
+}
+"""Script that has no probes -> what it has in place of ``TINY``."""
 
 
 def test_the_readme_has_commands() -> None:
@@ -78,6 +82,7 @@ SCRIPTS = {
     "sweeps/ablation.py": (ablation, 16),
     "sweeps/benchmark.py": (benchmark, 94),
     "sweeps/finetune.py": (finetune, 16),
+    "sweeps/architecture.py": (architecture, 4),
     "sweeps/variance.py": (variance, 6),
 }
 """Script -> its module, and the replicas that it trains on one data set with two seeds."""
@@ -104,8 +109,7 @@ def test_sweep_command(
     words = shlex.split(command)
     assert (ROOT / words[1]).is_file()
     script, replicas = SCRIPTS[words[1]]
-    tiny = TINY_WITHOUT_PROBES if script is finetune else TINY
-    common = [*tiny, "--data-dir", str(data_dir), "--output", "mlruns"]
+    common = [*TINY_OF.get(script, TINY), "--data-dir", str(data_dir), "--output", "mlruns"]
     if "--choice-from" in words:  # the command before it in the README
         assert masking.main(["--dataset", "eol", *common], runner=InProcessRunner()) == 0
     before = len(list((tmp_path / "mlruns" / "results" / "eol").glob("*.json")))

@@ -24,6 +24,7 @@ from tests.service.report_folders import (
     REDUCED,
     ablation_tables,
     alternatives_table,
+    architecture_tables,
     benchmark_table,
     finetune_tables,
     lost,
@@ -52,6 +53,7 @@ def results(tmp_path: Path) -> Path:
     write_study(folder, "benchmark", ["eol", "bfp"], {"table": both, "contrasts": contrasts})
     write_study(folder, "masking", "eol", masking_tables("eol"))
     write_study(folder, "variance", "eol", variance_tables("eol"))
+    write_study(folder, "architecture", "eol", architecture_tables("eol"))
     write_study(folder, "finetune", "eol", finetune_tables("eol", {"MLP/BR": 0.05}))
     write_study(
         folder, "sensitivity", "eol", sensitivity_tables("eol", {("tau", 1e-3): -0.02, ("patience", 3.0): 0.004})
@@ -79,7 +81,7 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     assert "Data sets: eol, bfp." in text
     basis = rows_below(text, "## What it rests on")
     assert ["bfp", "sensitivity", REDUCED, "19 of 20, 1 diverged", "2"] in [row[:5] for row in basis]
-    assert "Not run: masking (bfp); finetune (bfp); variance (bfp)." in text
+    assert "Not run: masking (bfp); finetune (bfp); variance (bfp); architecture (bfp)." in text
     parts = rows_below(text, "## Where the variance is")
     assert [row[:9] for row in parts] == [
         ["eol", "split", "QWK, clinical order", "0.00", "0.10 to 20.00", "0 %", "87.00 ± 5.00 †1", "9", "–"],
@@ -116,6 +118,9 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     assert exceptions == [["eol", "w/o HORD", "no", "-2.610", "10", "0.0078", "**", "+2.39"]]
     assert ["eol", "patience 3", "no", "-0.400", "10", "0.4", ""] in rows_below(text, "Exceptions to: default ≥")
     assert "- Ours against BR (eol+bfp; full): better on 1 of 2, not tested" in text
+    assert [row[:4] for row in rows_below(text, "## Depth and width of the MLP")] == [
+        ["eol", "QWK", "3 × 512", "2 × 128"]
+    ]
     assert ["eol", "trees", "QWK", "75.00", "1", "85.00"] in rows_below(text, "## Without pretraining")
     assert "compared, and counted, in the clinical order" in text
 
@@ -125,7 +130,8 @@ def test_every_number_on_the_page_is_in_the_table(results: Path) -> None:
     text = (results / "report.md").read_text(encoding="utf-8")
     table = pd.read_csv(results / "report.csv")
     assert set(table["section"]) == {
-        *("rests on", "scores", "within", "orderings", "counts", "over data sets", "variance", "without pretraining")
+        *("rests on", "scores", "within", "orderings", "counts", "over data sets", "variance", "without pretraining"),
+        "architectures",
     }
     numbers = table.select_dtypes("number").stack().abs()
     shown = [row for line in text.splitlines() if line.startswith(("|", "- ")) for row in line.split("|")]
@@ -143,7 +149,7 @@ def test_tables_say_where_they_are_from_the_page(results: Path, tmp_path: Path) 
     for output in (results, tmp_path / "else" / "where"):
         assert report.main(["--dataset", "eol", "--results", str(results), "--output", str(output)]) == 0
         links = re.findall(r"\]\(([^)]+)\)", (output / "report.md").read_text(encoding="utf-8"))
-        assert len(links) == 8 and all((output / link).is_file() for link in links)
+        assert len(links) == 9 and all((output / link).is_file() for link in links)
 
 
 def test_a_page_of_one_study_says_what_was_not_run(tmp_path: Path) -> None:

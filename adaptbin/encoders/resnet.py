@@ -99,7 +99,8 @@ class ResNetEncoder(NormalisedEncoder):
     def kept_numbers(self, rows: int) -> int:
         """See :class:`ReplicaEncoder`.
 
-        Of a block three times what is between blocks (itself, centred, normalised) and twice what is inside.
+        Of a block three times what is between blocks (itself, centred, normalised) and twice what is inside; compiled
+        kernels keep less.
         """
         config = self.config
         block = 3 * config.d_block + 2 * config.d_hidden

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from adaptbin import native
 from adaptbin.config import RECONSTRUCTED, Architecture, EncoderName, PretextName, pretext_of
+from sweeps.service.kinds import Work, pretraining_of
 from sweeps.service.memory import Sizes, in_words
 from sweeps.service.models import encoder_size
 from sweeps.service.plan import Pack, Plan
-from sweeps.service.points import Work, pretraining_of
 from sweeps.service.progress import duration
 
 if TYPE_CHECKING:
@@ -174,11 +174,11 @@ def guessed_speed(architecture: Architecture, sizes: Sizes, pretext: PretextName
     columns = HEAD_COLUMNS if predicted in (("bins",), ("index",)) else 1
     above = len(predicted) * (decoder + sizes.features * columns * width)
     steps = -(-sizes.train_rows // architecture.batch_size)
-    is_compiled = architecture.encoder == "mlp"
-    # Forward, and two products backward: 3 multiply-adds per weight and row.
-    rates = [FLOPS_PER_SECOND.get(native.instruction_set(), FLOPS_PER_SECOND[None]), FLOPS_PER_SECOND[None]]
-    arithmetic = above / rates[0] + size.products / rates[0 if is_compiled else 1]
-    kept = 0.0 if is_compiled else size.kept * sizes.train_rows * SECONDS_PER_NUMBER
+    # Forward, and two products backward: 3 multiply-adds per weight and row.  TabNet has torch's small products.
+    plain = FLOPS_PER_SECOND[None]
+    rate = FLOPS_PER_SECOND.get(native.instruction_set(), plain)
+    arithmetic = above / rate + size.products / (plain if architecture.encoder == "tabnet" else rate)
+    kept = 0.0 if architecture.encoder == "mlp" else size.kept * sizes.train_rows * SECONDS_PER_NUMBER
     per_step = SECONDS_PER_STEP[architecture.encoder] + (size.weights + above) * SECONDS_PER_WEIGHT
     return 6.0 * arithmetic * sizes.train_rows + kept + steps * per_step
 

@@ -13,9 +13,10 @@ from typing import Any, NamedTuple
 
 from adaptbin.config import RECONSTRUCTED, Finetuning, Hyperparameters, pretext_of
 from adaptbin.errors import ResourceError
+from sweeps.service.kinds import Work
 from sweeps.service.models import EncoderSize, encoder_size
 from sweeps.service.nodes import Node
-from sweeps.service.points import Point, Study, Work
+from sweeps.service.points import Point, Study
 
 MIB, GIB = 2**20, 2**30
 

@@ -8,22 +8,20 @@ and small, those of some seeds are joined.  No pack is larger than the memory th
 from __future__ import annotations
 
 import hashlib
-import heapq
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
 from adaptbin.config import Replica
 from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
-from sweeps.service.memory import STACK, Need, largest_pack, memory_of_a_pack
+from sweeps.service.cutting import Cutter, atoms_of, chunk, models_of
+from sweeps.service.kinds import Work, work_of
+from sweeps.service.memory import Need, largest_pack, memory_of_a_pack
 from sweeps.service.nodes import Node
-from sweeps.service.points import Study, Work, pretraining_of, work_of
-
-STEP_OVERHEAD = 4
-"""What one step of a pack costs besides its replicas, counted in replicas: it makes large packs worth while."""
+from sweeps.service.points import Study
 
 
 @dataclass(frozen=True)
@@ -99,7 +97,7 @@ class Pack:
 
     def halves(self) -> list[Pack]:
         """Two packs of about half the size, cut between replicas that share a pretraining only if there is no other."""
-        first, *rest = chunk(_atoms(self.replicas), 2)
+        first, *rest = chunk(atoms_of(self.replicas), 2)
         if not rest:
             middle = len(self.replicas) // 2
             first, rest = list(self.replicas[:middle]), [list(self.replicas[middle:])]
@@ -174,7 +172,7 @@ def make_plan(
         for work in dict.fromkeys(map(work_of, to_do.values()))
         if limit is not None and work in needs
     }
-    cutter = _Cutter(pack_size, most)
+    cutter = Cutter(pack_size, most)
     packs = []
     left = dict(to_do)
     for folder, ids in (begun or {}).items():
@@ -193,7 +191,7 @@ def make_plan(
         resumed=resumed,
         failed=tuple(r for r in replicas if r.id in given_up),
         memory=max(
-            (needs[pack.work].of(len(_models(pack.replicas))) for pack in packs if pack.work in needs), default=0
+            (needs[pack.work].of(len(models_of(pack.replicas))) for pack in packs if pack.work in needs), default=0
         ),
         memory_limit=limit,
         cut_to=cutter.cut_to,
@@ -214,101 +212,3 @@ def _memory_limit(resources: Resources, nodes: Sequence[Node], workers: int) -> 
         and (limit := memory_of_a_pack(node, resources.gpus, at_once)) is not None
     ]
     return min(limits, default=None)
-
-
-class _Cutter:
-    """Cuts replicas into packs that are no larger than asked for, and than memory allows."""
-
-    def __init__(self, size: int | None, most: Mapping[Work, int]) -> None:
-        self._size = size
-        self._most = most
-        self.cut_to: int | None = None
-        """Smallest number of replicas that memory has cut packs to; None where it has cut none."""
-
-    def parts(self, replicas: Sequence[Replica], workers: int) -> list[list[Replica]]:
-        """Packs of replicas of any kind that keep all workers busy."""
-        groups = group_replicas(replicas)
-        if self._size is not None:
-            return [part for group in groups for part in self.cut(group)]
-        buckets, parts = _best_cut(groups, workers)
-        return [small for bucket in buckets for part in chunk(_atoms(bucket), parts) for small in self.cut(part)]
-
-    def cut(self, replicas: Sequence[Replica]) -> list[list[Replica]]:
-        """Near-equal packs of replicas that can be stacked."""
-        packs = [list(replicas)] if self._size is None else _at_most(_atoms(replicas), self._size)
-        models = _models(replicas)
-        most = self._most.get(work_of(replicas[0]), len(models))
-        if all(len(_models(pack)) <= most for pack in packs):
-            return packs
-        self.cut_to = most if self.cut_to is None else min(self.cut_to, most)
-        return chunk(models, max(len(packs), math.ceil(len(models) / most)))
-
-
-def _by_pretraining_seed(replicas: Iterable[Replica], together: int = 1) -> list[list[Replica]]:
-    """One bucket per seed, or for several seeds that have no more than ``together`` models."""
-    seeds: dict[int, list[Replica]] = {}
-    for replica in replicas:
-        seeds.setdefault(replica.seeds.pretrain, []).append(replica)
-    buckets: list[list[Replica]] = []
-    for of_seed in seeds.values():
-        if buckets and len(_atoms([*buckets[-1], *of_seed])) <= together:
-            buckets[-1] += of_seed
-        else:
-            buckets.append(of_seed)
-    return buckets
-
-
-def _atoms(replicas: Iterable[Replica]) -> list[list[Replica]]:
-    """Replicas by the pretraining they share; training two of one atom in two packs would pretrain twice."""
-    atoms: dict[tuple[object, int], list[Replica]] = {}
-    for replica in replicas:
-        atoms.setdefault(pretraining_of(replica), []).append(replica)
-    return list(atoms.values())
-
-
-def _models(replicas: Sequence[Replica]) -> list[list[Replica]]:
-    """Replicas by the model that takes memory: those of one pretraining share it, but each is fine-tuned by itself."""
-    atoms = _atoms(replicas)
-    return atoms if replicas[0].finetuning is None else [[replica] for atom in atoms for replica in atom]
-
-
-def _best_cut(groups: Sequence[Sequence[Replica]], workers: int) -> tuple[list[list[Replica]], int]:
-    """Buckets of replicas, and into how many parts to cut each, so that the last worker is done first.
-
-    Ties go to fewer parts, and to a bucket per seed.
-    """
-
-    def duration(sizes: Sequence[int], parts: int) -> float:
-        costs = [size / parts + STEP_OVERHEAD for size in sizes for _ in range(min(parts, size))]
-        busy = [0.0] * min(max(workers, 1), len(costs))
-        for cost in costs:  # each pack goes to the first free worker, as in the run
-            heapq.heapreplace(busy, busy[0] + cost)
-        return max(busy)
-
-    found: list[tuple[float, list[list[Replica]], int]] = []
-    for together in range(1, STACK + 1):  # no more models than are computed together anyhow
-        buckets = [bucket for group in groups for bucket in _by_pretraining_seed(group, together)]
-        sizes = [len(_atoms(bucket)) for bucket in buckets]
-        # More parts than workers only adds overhead once every bucket alone feeds all of them.
-        for parts in range(1, min(max(sizes, default=1), 2 * max(workers, 1)) + 1):
-            found.append((duration(sizes, parts) if sizes else 0.0, buckets, parts))
-        if together == 1 and min(sizes, default=STACK) > STACK // 2:
-            break  # no two can be joined
-    _, buckets, parts = min(found, key=lambda option: option[0])
-    return buckets, parts
-
-
-def chunk(atoms: Sequence[Sequence[Replica]], parts: int) -> list[list[Replica]]:
-    """Cut atoms into at most ``parts`` runs whose numbers of atoms differ by one at most."""
-    parts = max(1, min(parts, len(atoms)))
-    bounds = [round(part * len(atoms) / parts) for part in range(parts + 1)]
-    return [[r for atom in atoms[low:high] for r in atom] for low, high in zip(bounds, bounds[1:], strict=False)]
-
-
-def _at_most(atoms: Sequence[Sequence[Replica]], size: int) -> list[list[Replica]]:
-    """Near-equal packs of up to ``size`` replicas; those that share a pretraining stay together even where more."""
-    parts = math.ceil(sum(map(len, atoms)) / size)
-    longest = max(map(len, atoms))
-    while any(len(pack) > max(size, longest) for pack in chunk(atoms, parts)):
-        parts += 1
-    return chunk(atoms, parts)

@@ -12,11 +12,12 @@ from sweeps.service.budget import fit_seeds
 from sweeps.service.checkpoints import CheckpointPlace
 from sweeps.service.estimate import Speed, describe, estimate, longest_first, speeds, work_of
 from sweeps.service.failures import FailureLog
+from sweeps.service.kinds import Work
 from sweeps.service.memory import Sizes, needs
 from sweeps.service.nodes import Node
 from sweeps.service.options import Options
 from sweeps.service.plan import Pack, Plan, make_plan
-from sweeps.service.points import Study, Work
+from sweeps.service.points import Study
 from sweeps.service.results import Reading, ResultsStore
 from sweeps.service.work import Runner
 

@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from adaptbin.metrics import get_metric
+from sweeps.service.report_architectures import architecture_cells
 from sweeps.service.report_orderings import ORDERINGS, UNTESTED
 from sweeps.service.report_scores import OTHER_ORDER
 from sweeps.service.report_sources import FULL, TABLES, Source, Sources
@@ -66,6 +67,7 @@ def page(report: Report, folder: Path) -> str:
         _ranks(report.ranks),
         _orderings(report),
         _variance(report.variance),
+        _architectures(report.architectures),
         _alternatives(report),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -228,6 +230,14 @@ def _variance(variance: pd.DataFrame) -> list[str]:
     ]
     heads = ["data set", "source", "metric", "sd", "95 % interval", "share", "scores", "n", "paper's sd", "of"]
     return [*lines, *_markdown(heads, cells), "", _VARIANCE]
+
+
+def _architectures(architectures: pd.DataFrame) -> list[str]:
+    lines = ["## Depth and width of the MLP", ""]
+    if architectures.empty:
+        return [*lines, "Not run, or nothing was chosen."]
+    heads, cells, explained = architecture_cells(architectures)
+    return [*lines, *_markdown(heads, cells), "", explained]
 
 
 def _alternatives(report: Report) -> list[str]:

@@ -46,6 +46,10 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         "components.csv": ("dataset", "metric", "component", "variance", "sd", "sd_low", "sd_high", "share"),
         "points.csv": ("dataset", "metric", "seeds_vary", "n", "n_diverged", "mean", "sd"),
     },
+    "architecture": {
+        "points.csv": ("dataset", "metric", "n", "n_diverged", "depth", "width", "val_mean", "chosen", "paper"),
+        "comparison.csv": ("dataset", "metric", "difference", "low", "high", "standard_error", "reproduced"),
+    },
     "alternatives": {"scores.csv": ("dataset", "model", "seed", "depends_on_seed", "metric", "val", "test")},
 }
 """Study -> its tables that a report reads -> the columns they need.  Without the first of them it counts as not run."""

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from sweeps.service.report_architectures import architectures_frame
 from sweeps.service.report_orderings import counts_frame, joint_frame, orderings_frame
 from sweeps.service.report_scores import alternatives_frame, ranks_frame, scores_frame, variance_frame, within_frame
 from sweeps.service.report_sources import TABLES, Sources
@@ -24,6 +25,8 @@ class Report:
     ranks: pd.DataFrame
     variance: pd.DataFrame
     alternatives: pd.DataFrame
+    architectures: pd.DataFrame
+    """See :func:`sweeps.service.report_architectures.architectures_frame`."""
     orderings: pd.DataFrame
     """See :func:`sweeps.service.report_orderings.orderings_frame`; likewise the next two."""
     counts: pd.DataFrame
@@ -41,6 +44,7 @@ class Report:
             ranks=ranks_frame(sources),
             variance=variance_frame(sources),
             alternatives=alternatives_frame(sources),
+            architectures=architectures_frame(sources),
             orderings=orderings,
             counts=counts_frame(orderings),
             joint=joint_frame(sources),
@@ -58,6 +62,7 @@ class Report:
             "counts": self.counts,
             "over data sets": self.joint,
             "variance": self.variance,
+            "architectures": self.architectures,
             "without pretraining": self.alternatives,
         }
         # As objects, so that whole numbers stay whole beside rows that lack them.

@@ -13,8 +13,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from adaptbin.config import RECONSTRUCTED, Finetuning, Hyperparameters, Replica
+from sweeps.service.kinds import pretraining_of
 from sweeps.service.models import encoder_size
-from sweeps.service.points import pretraining_of
 
 if TYPE_CHECKING:
     import torch

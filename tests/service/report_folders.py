@@ -225,6 +225,24 @@ def variance_tables(dataset: str) -> dict[str, pd.DataFrame]:
     return {"components": pd.DataFrame(components), "points": pd.DataFrame(points)}
 
 
+def architecture_tables(dataset: str, **changed: Any) -> dict[str, pd.DataFrame]:
+    """Tables of a study that chose depth 3, width 512, where the paper has 2 and 128."""
+    same = {"dataset": dataset, "metric": metric_of(dataset), "n": 10}
+    row = {
+        **same,
+        **{"chosen_depth": 3, "chosen_width": 512, "chosen_val_mean": 0.91, "chosen_test_mean": 0.89},
+        **{"paper_depth": 2, "paper_width": 128, "paper_val_mean": 0.9, "paper_test_mean": 0.895},
+        **{"difference": 0.01, "low": 0.004, "high": 0.016, "standard_error": 0.002},
+        **{"within_one_standard_error": False, "reproduced": False, **changed},
+    }
+    points = [
+        {**same, "n_diverged": 0, "depth": depth, "width": width, "val_mean": 0.9, "chosen": depth == 3}
+        | {"paper": depth == 2}
+        for depth, width in ((2, 128), (3, 512))
+    ]
+    return {"points": pd.DataFrame(points), "comparison": pd.DataFrame([row])}
+
+
 def alternatives_table(dataset: str) -> dict[str, pd.DataFrame]:
     """A model that does not depend on its seed, and one that does."""
     rows = [("trees", 0, False, 0.75), ("forest", 0, True, 0.7), ("forest", 1, True, 0.8)]

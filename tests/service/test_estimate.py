@@ -25,10 +25,10 @@ from sweeps.service.estimate import (
     speeds,
     work_of,
 )
+from sweeps.service.kinds import Work
 from sweeps.service.memory import GIB, MIB, Need, Sizes
 from sweeps.service.nodes import Node
 from sweeps.service.plan import Pack, Plan, Resources, make_plan
-from sweeps.service.points import Work
 from sweeps.service.timing import Timing
 from sweeps.service.variance import VarianceStudy
 from tests.paths import using

@@ -18,6 +18,7 @@ from adaptbin.encoders.base import Columns
 from adaptbin.encoders.registry import make_encoder
 from adaptbin.errors import ResourceError
 from adaptbin.training.pack import STACK_ON_CPU
+from sweeps.service.kinds import work_of
 from sweeps.service.memory import (
     GIB,
     GPU_PROCESS_BYTES,
@@ -36,7 +37,6 @@ from sweeps.service.memory import (
 )
 from sweeps.service.models import encoder_size
 from sweeps.service.nodes import Node, available_memory, local_nodes
-from sweeps.service.points import work_of
 from tests.service.fakes import fake_record
 from tests.service.moving import EncoderStudy
 from tests.service.test_plan import study_of

@@ -12,11 +12,12 @@ from adaptbin.config import SPLIT_SEED, Budget, Protocol
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
+from sweeps.service.kinds import Work, work_of
 from sweeps.service.memory import GIB, KEPT_BACK, MIB, USABLE, Need
 from sweeps.service.nodes import Node
 from sweeps.service.panels import PANELS, SensitivityStudy, get_panels
 from sweeps.service.plan import Pack, Resources, make_plan
-from sweeps.service.points import Study, Work, work_of
+from sweeps.service.points import Study
 from tests.service.moving import EncoderStudy
 
 

@@ -10,9 +10,10 @@ import pytest
 from adaptbin.config import Budget, Finetuning, Hyperparameters
 from adaptbin.data import get_card
 from adaptbin.replicas.grouping import group_replicas
+from sweeps.service.kinds import pretraining_of
 from sweeps.service.panels import SensitivityStudy
 from sweeps.service.plan import make_plan
-from sweeps.service.points import point_of, pretraining_of
+from sweeps.service.points import point_of
 from sweeps.service.publish import Published
 from sweeps.service.results import ResultsStore
 from sweeps.service.study_runs import StudyRuns
