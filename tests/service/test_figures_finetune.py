@@ -186,4 +186,5 @@ def test_the_caption_says_what_was_compared():
         assert part in text, part
     untested = caption_text(*tabulate(**CASES["probe"]))
     assert "No test was run and no mark is drawn: only the probes vary" in untested and "against BR" not in untested
+    assert "Seeds vary the fine-tuning only." in untested
     assert "all diverged" not in caption_text(*tabulate(**CASES["all diverged"]))
