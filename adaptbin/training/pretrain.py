@@ -247,6 +247,10 @@ class Pretraining(ABC):
 
     # ------------------------------------------------------------------------------------------- results and state
 
+    def free_recordings(self) -> None:
+        """Give back the memory of recorded steps, when no more are run."""
+        self._steps.invalidate()
+
     @property
     def ended(self) -> bool:
         """Whether nothing is left to train."""
