@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache, cached_property
 from typing import Any, ClassVar, Literal, Self, get_args, get_type_hints
 
@@ -136,8 +136,8 @@ class Architecture(_Config):
     encoder: EncoderName = "mlp"
     """What embeds."""
     encoder_settings: tuple[tuple[str, float], ...] = ()
-    """Settings of an encoder other than the perceptron that are not its usual ones, by name; may be given as a mapping.
-    :func:`adaptbin.encoders.registry.make_encoder` refuses those that the encoder has not."""
+    """Settings of an encoder other than the perceptron in place of its usual ones, by name; may be given as a mapping.
+    :func:`adaptbin.encoders.registry.settings_of` refuses those that the encoder has not."""
 
     def __post_init__(self) -> None:
         self._normalise()
@@ -146,7 +146,12 @@ class Architecture(_Config):
             value = getattr(self, name)
             _check_number(name, value, "a whole number >= 1", _whole(value, 1))
         _check_number("dropout", self.dropout, "in [0, 1)", _finite(self.dropout) and 0 <= self.dropout < 1)
-        settings = dict(self.encoder_settings)
+        try:
+            settings = dict(self.encoder_settings)
+        except (TypeError, ValueError):
+            settings = {None: None}  # type: ignore[dict-item]
+        if not all(isinstance(name, str) for name in settings):
+            raise ConfigError(f"encoder_settings must be numbers by name, got {self.encoder_settings!r}")
         for name, value in settings.items():
             _check_number(name, value, "a finite number", _finite(value))
         if settings and self.encoder == "mlp":
@@ -238,7 +243,7 @@ class Hyperparameters(_Config):
 class Protocol(_Config):
     """Named choices where paper, released code and we differ; a default is the paper's, or ours where it is silent."""
 
-    _LATER = frozenset({"br_bins", "br_categorical", "finetune_schedule"})
+    _LATER = frozenset({"br_bins", "br_categorical"})
 
     label_order: Literal["clinical", "alphabetical"] = "clinical"
     """Order of ordinal labels in the quadratic weighted kappa."""
@@ -252,8 +257,6 @@ class Protocol(_Config):
     """Learning rate over all pretraining steps."""
     probe_schedule: Literal["constant", "cosine"] = "constant"
     """Learning rate over all probe steps."""
-    finetune_schedule: Literal["constant", "cosine"] = "constant"
-    """Learning rate over all fine-tuning steps."""
     decoder_depth: Literal["one", "encoder"] = "one"
     """Hidden blocks of the decoder: one, or as many as the encoder has."""
     plateau_scale: Literal["none", "weights"] = "none"
@@ -306,9 +309,12 @@ class Finetuning(_Config):
     """AdamW's step size."""
     weight_decay: float = 1e-5
     """AdamW's decoupled decay, on every parameter."""
+    schedule: Literal["constant", "cosine"] = "constant"
+    """Learning rate over all steps."""
 
     def __post_init__(self) -> None:
         self._normalise()
+        self._check_choices()
         _check_number("epochs", self.epochs, "a whole number >= 1", _whole(self.epochs, 1))
         rate, decay = self.learning_rate, self.weight_decay
         _check_number("learning_rate", rate, "a finite number > 0", _finite(rate) and rate > 0)
@@ -340,7 +346,8 @@ class Replica:
     protocol: Protocol = field(default_factory=Protocol)
     budget: Budget = field(default_factory=Budget)
     finetuning: Finetuning | None = None
-    """How the whole model is trained on labels after pretraining; None: linear probes read its embeddings instead."""
+    """How the whole model is trained on labels after pretraining; None: linear probes read its embeddings instead.
+    With it, settings of probes are put to their defaults."""
 
     def __post_init__(self) -> None:
         fits = _whole(self.seed, 0) and self.seed < MAX_SEED
@@ -351,8 +358,16 @@ class Replica:
             _check_number("epochs", self.budget.epochs, "0 where nothing is pretrained", self.budget.epochs == 0)
             if self.finetuning is None:
                 raise ConfigError("a model that is not pretrained must be trained on labels, got no fine-tuning")
+            if self.hyperparameters != Hyperparameters(pretext="none"):
+                raise ConfigError(
+                    f"hyperparameters of pretraining must be at their defaults where there is none, "
+                    f"got {self.hyperparameters}"
+                )
         else:
             _check_number("epochs", self.budget.epochs, "a whole number >= 1", self.budget.epochs >= 1)
+        if self.finetuning is not None:  # without probes, what is said of them decides nothing
+            object.__setattr__(self, "budget", Budget(epochs=self.budget.epochs))
+            object.__setattr__(self, "protocol", replace(self.protocol, probe_schedule=Protocol.probe_schedule))
         if (self.hyperparameters.pretext, self.protocol.br_bins) == ("bin_recon", "one_less"):
             bins = self.hyperparameters.t_init
             _check_number(
@@ -369,10 +384,7 @@ class Replica:
         )
 
     def identity(self) -> dict[str, Any]:
-        """Everything that decides the number, as plain JSON.  Paths, hosts, packing and devices take no part.
-
-        Fine-tuned models have no probes, so those of the budget take no part there.
-        """
+        """Everything that decides the number, as plain JSON.  Paths, hosts, packing and devices take no part."""
         evaluated: dict[str, Any] = {"budget": self.budget.to_dict()}
         if self.finetuning is not None:
             evaluated = {"budget": {"epochs": self.budget.epochs}, "finetuning": self.finetuning.to_dict()}

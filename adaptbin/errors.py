@@ -33,6 +33,10 @@ class ResourceError(AdaptBinError, RuntimeError):
     """Cores, GPUs or folders that were asked for and are not there."""
 
 
+class TrainingError(AdaptBinError, RuntimeError):
+    """A model whose loss is no longer a number."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """Sentence part naming the closest known word: ``"; did you mean 'eol'?"``, or ``""`` when none is close."""
     match = difflib.get_close_matches(str(name).lower(), [str(k) for k in known], n=1, cutoff=0.5)

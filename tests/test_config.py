@@ -53,14 +53,13 @@ CHANGED: dict[type, dict[str, Any]] = {
         "bin_cap": "none",
         "pretrain_schedule": "cosine",
         "probe_schedule": "cosine",
-        "finetune_schedule": "cosine",
         "decoder_depth": "encoder",
         "plateau_scale": "weights",
         "br_bins": "one_less",
         "br_categorical": "binned",
     },
     Budget: {"epochs": 60, "probe_epochs": 30, "probes": 1},
-    Finetuning: {"epochs": 10, "learning_rate": 1e-2, "weight_decay": 0.0},
+    Finetuning: {"epochs": 10, "learning_rate": 1e-2, "weight_decay": 0.0, "schedule": "cosine"},
 }
 """For every field of every settings class another valid value."""
 
@@ -284,11 +283,20 @@ def test_what_is_not_pretrained_has_no_epochs_and_is_fine_tuned() -> None:
         make(**scratch)
     with pytest.raises(ConfigError, match="epochs must be a whole number >= 1, got 0"):
         make(budget=Budget(epochs=0))
+    for point in ({"tau": 1e-3}, {"masking": "constant", "mask_prob": 0.1}):
+        idle = Hyperparameters.from_dict({"pretext": "none", **point})
+        with pytest.raises(ConfigError, match="hyperparameters of pretraining must be at their defaults where there"):
+            make(hyperparameters=idle, budget=Budget(epochs=0), finetuning=Finetuning())
 
 
 def test_probes_decide_nothing_of_a_fine_tuned_model() -> None:
     tuned = make(finetuning=Finetuning())
-    assert tuned.id == make(finetuning=Finetuning(), budget=Budget(probes=1, probe_epochs=7)).id
+    other = make(
+        finetuning=Finetuning(),
+        budget=Budget(probes=1, probe_epochs=7),
+        protocol=Protocol.from_dict({"probe_schedule": "cosine"}),
+    )
+    assert tuned == other and tuned.id == other.id and Replica.from_identity(tuned.identity()) == tuned
     assert tuned.identity()["budget"] == {"epochs": 1000} and "finetuning" not in make().identity()
 
 
@@ -303,6 +311,12 @@ def test_settings_of_an_encoder() -> None:
         Architecture(**shape, encoder="resnett")
     with pytest.raises(ConfigError, match="the mlp has width, depth and dropout and no other settings, got n_blocks"):
         Architecture(**shape, encoder_settings={"n_blocks": 1})
+    wrong: Any
+    for wrong in (None, [1], "abc", {3: 1}):
+        with pytest.raises(
+            ConfigError, match=f"encoder_settings must be numbers by name, got {re.escape(repr(wrong))}"
+        ):
+            Architecture(**shape, encoder="resnet", encoder_settings=wrong)
     with pytest.raises(ConfigError, match="n_blocks must be a finite number, got 'two'"):
         Architecture(**shape, encoder="resnet", encoder_settings={"n_blocks": "two"})
 

@@ -15,6 +15,7 @@ BUILTINS = {
     "DataNotFoundError": FileNotFoundError,
     "ShapeError": ValueError,
     "ResourceError": RuntimeError,
+    "TrainingError": RuntimeError,
 }
 
 

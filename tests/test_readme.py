@@ -6,7 +6,9 @@ import re
 import shlex
 import subprocess
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -26,6 +28,7 @@ COMMANDS = [
     for line in block.splitlines()
     if line.strip()
 ]
+PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
 OPTIONS = [
     cell for row in re.findall(r"^\|[^|]+\| (.+) \|$", README, re.MULTILINE) for cell in re.findall(r"`(--[^`]+)`", row)
 ]
@@ -164,6 +167,20 @@ def test_released_scores_command(
     assert not (tmp_path / "released").exists()
     assert released_scores.main(argv, runner=InProcessRunner()) == 1
     assert (tmp_path / "released" / "scores.md").read_text() in capsys.readouterr().out
+
+
+def test_python_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All blocks, one after another as a reader would run them."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    names: dict[str, Any] = {}
+    for block in PYTHON:
+        exec(compile(block, "README.md", "exec"), names)
+    np.testing.assert_array_equal(names["again"], names["embeddings"])
+    assert names["embeddings"].shape == (569, 128) and len(names["encoder"].bin_edges_["mean radius"]) >= 1
+    for found in names["accuracy"].values():
+        assert (found > 0.6).all() and found[:, 2].mean() > 0.9
+    assert (tmp_path / "few_labels.png").stat().st_size > 0
 
 
 @pytest.mark.parametrize("option", OPTIONS)

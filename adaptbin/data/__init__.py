@@ -1,6 +1,6 @@
 """The tables: cards, where files come from, how they are read, split and turned into tensors."""
 
-from adaptbin.data.encode import EncodedTable, encode
+from adaptbin.data.encode import EncodedRows, EncodedTable, encode
 from adaptbin.data.registry import CARDS, Card, Column, get_card
 from adaptbin.data.sources import ENVIRONMENT, cache_folder, find_file, load_table
 from adaptbin.data.splits import Split, split_rows
@@ -11,6 +11,7 @@ __all__ = [
     "ENVIRONMENT",
     "Card",
     "Column",
+    "EncodedRows",
     "EncodedTable",
     "Split",
     "Table",

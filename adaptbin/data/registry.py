@@ -49,8 +49,8 @@ class Card:
     """SHA-256 (hex) of the parsed table; see :func:`adaptbin.data.table.table_fingerprint`."""
     rows: int
     """Rows of the parsed table, incomplete ones dropped."""
-    reader: Literal["csv", "headerless", "cardiotocography", "scikit-learn"]
-    """How a file becomes rows; see :mod:`adaptbin.data.readers`."""
+    reader: Literal["csv", "headerless", "cardiotocography", "scikit-learn", "memory"]
+    """How a file becomes rows; see :mod:`adaptbin.data.readers`.  "memory": there is none."""
     header: tuple[str, ...]
     """Every column of the file in order, those that are dropped included."""
     licence: str

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from adaptbin.config import RECONSTRUCTED, Architecture, Replica
-from adaptbin.data.encode import EncodedTable
+from adaptbin.data.encode import EncodedRows
 from adaptbin.encoders.mlp import decoder_blocks
 from adaptbin.encoders.registry import make_encoder
 from adaptbin.replicas.philox import stream_keys
@@ -59,7 +59,7 @@ class EpochDraws:
     def __init__(
         self,
         seeds: Sequence[int],
-        table: EncodedTable,
+        table: EncodedRows,
         architecture: Architecture,
         device: torch.device,
         graphs: MakeGraph | None = None,
@@ -93,7 +93,7 @@ class EpochDraws:
 
     @classmethod
     def of_pretraining(
-        cls, replicas: Sequence[Replica], table: EncodedTable, device: torch.device, graphs: MakeGraph | None = None
+        cls, replicas: Sequence[Replica], table: EncodedRows, device: torch.device, graphs: MakeGraph | None = None
     ) -> Self:
         """Draws for replicas that share pretext and architecture, by their seeds of pretraining."""
         first = replicas[0]

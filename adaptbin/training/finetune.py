@@ -19,6 +19,7 @@ from adaptbin.encoders.base import ReplicaEncoder
 from adaptbin.encoders.registry import make_encoder
 from adaptbin.errors import ConfigError
 from adaptbin.metrics import get_metric, primary_metric
+from adaptbin.replicas.grouping import model_id
 from adaptbin.replicas.layers import ReplicaMLP
 from adaptbin.replicas.optim import ReplicaAdamW, schedule_factor
 from adaptbin.replicas.parameters import ParameterBank
@@ -42,6 +43,9 @@ class FineTuning:
     The replicas share table, architecture, protocol and fine-tuning settings.  ``starts``: per replica the pretraining
     that its encoder comes from; None starts from scratch, with the weights that the same seed's pretraining starts
     from.  ``draws`` may be shared by the stacks of a pack, which then run epoch by epoch.
+
+    A replica whose weights are no longer finite keeps the best epoch it had, as one that only got worse does; without
+    any it has diverged.  Raises ConfigError for settings that differ, and for the pretraining of another replica.
     """
 
     def __init__(
@@ -72,12 +76,17 @@ class FineTuning:
         self._firsts = torch.arange(self.steps_per_epoch, device=self.device)
         self._graphs = graphs
         count = len(replicas)
+        for replica, (pretraining, row) in zip(replicas, starts or (), strict=starts is not None):
+            if pretraining.names[row] != model_id(replica):
+                raise ConfigError(f"a model must start from its own pretraining, got another one's for {replica}")
         self.epoch = 0
         self.active = list(range(count))
         """Positions of the replicas that are still trained, in the order of the stack."""
         self.history = {name: torch.full((count, self.epochs), torch.nan, dtype=torch.float64) for name in HISTORY}
         self.stopped_at: list[int | None] = [None] * count
         """Per replica the epochs it was trained for, where these were not all."""
+        self.broke = [False] * count
+        """Per replica whether it stopped because its weights are no longer finite."""
         self.best_score = torch.full((count,), -torch.inf, dtype=torch.float64, device=self.device)
         """[R], larger is better."""
         self.best_epoch = torch.full((count,), -1, dtype=torch.int64, device=self.device)
@@ -158,10 +167,10 @@ class FineTuning:
 
     def _factors(self, first: int, last: int) -> Tensor | None:
         """[steps] factors of the step size, None where all are 1."""
-        if self.protocol.finetune_schedule == "constant":
+        if self.settings.schedule == "constant":
             return None
         done, total = self.epoch * self.steps_per_epoch, self.epochs * self.steps_per_epoch
-        factors = [schedule_factor(self.protocol.finetune_schedule, done + step, total) for step in range(first, last)]
+        factors = [schedule_factor(self.settings.schedule, done + step, total) for step in range(first, last)]
         # The fused update takes float64 numbers on a CPU and float32 tensors on a GPU.
         return torch.tensor(factors, dtype=torch.float64 if self.device.type == "cpu" else torch.float32).to(
             self.device
@@ -192,21 +201,31 @@ class FineTuning:
             self.optimizer.step(rates[i])
 
     def _end_epoch(self) -> None:
-        outputs = self._outputs("val")
-        score = batched_metric(self.metric.name, outputs, self._expected, self.table.card.levels) * self.metric.sign
+        score = self._score()
         best = self.best_score.index_select(0, self._positions)
         better = score > best  # the first of equal ones stays
         # What is not finite once never is again; and no score is above the highest there is.
-        limit = self.metric.high if self.metric.higher_is_better else -self.metric.low
         lost = ~self.bank.values.isfinite().all(1)
-        ends = lost | (torch.maximum(score, best) >= limit)
+        ends = lost | (torch.maximum(score, best) >= self._highest_score)
         # The one time an epoch waits for its device.
-        told = torch.stack([self.loss / self.steps_per_epoch, score * self.metric.sign, better, ends]).cpu()
+        told = torch.stack([self.loss / self.steps_per_epoch, score * self.metric.sign, better, ends, lost]).cpu()
         self.history["loss"][self.active, self.epoch - 1], self.history["val"][self.active, self.epoch - 1] = told[:2]
         improved = told[2].nonzero().flatten().to(self.device)
         if len(improved):
             self._remember(improved, score)
+        for position, broke in zip(self.active, told[4].tolist(), strict=True):
+            self.broke[position] = bool(broke)
         self._keep([at for at, ended in enumerate(told[3].tolist()) if not ended])
+
+    def _score(self) -> Tensor:
+        """[A] float64 of the active replicas: what chooses an epoch, larger is better; NaN never is."""
+        found = batched_metric(self.metric.name, self._outputs("val"), self._expected, self.table.card.levels)
+        return found * self.metric.sign
+
+    @property
+    def _highest_score(self) -> float:
+        """What :meth:`_score` cannot exceed."""
+        return self.metric.high if self.metric.higher_is_better else -self.metric.low
 
     def _remember(self, improved: Tensor, score: Tensor) -> None:
         """Rows ``improved`` [I] of the stack have never been better than now."""
@@ -239,21 +258,29 @@ class FineTuning:
 
     # ------------------------------------------------------------------------------------------- results and state
 
-    def scores(self) -> list[Scores]:
-        """Of every replica, at its best epoch; test is read here and nowhere else."""
+    def take_best(self) -> None:
+        """Put all replicas back to where they were after their best epochs; training cannot go on from there."""
         self.active = list(range(len(self.replicas)))
         bank = ParameterBank(self._shapes(), len(self.replicas), self.device)
         bank.values.copy_(self.best_values)
         self._steps.invalidate()
         self._bind(bank, self.best_statistics)
+
+    def scores(self) -> list[Scores]:
+        """Of every replica, at its best epoch; test is read here and nowhere else.  The last thing to do."""
+        self.take_best()
         outputs = {part: self._outputs(part).cpu() for part in ("val", "test")}
         return scores_of(outputs, self.best_epoch.cpu().tolist(), self.replicas, self.table)
 
     def told_of(self, position: int) -> dict[str, Any]:
-        """What a record keeps of the way there: epochs trained, and curves of loss and validation score."""
+        """What a record keeps of the way there: epochs trained, why no more, and curves of loss and validation score.
+
+        A number in a curve that is not finite is None.
+        """
         end = self.stopped_at[position] or self.epochs
+        ended = "broke" if self.broke[position] else "perfect" if end < self.epochs else "all epochs"
         curves = {name: [_plain(value) for value in self.history[name][position, :end].tolist()] for name in HISTORY}
-        return {"epochs": end, "metric": self.metric.name, "curves": curves}
+        return {"epochs": end, "ended": ended, "metric": self.metric.name, "curves": curves}
 
     def state(self) -> dict[str, Any]:
         """Everything needed to go on exactly: tensors (the replicas' own, not copies) and plain values only."""
@@ -263,6 +290,7 @@ class FineTuning:
             "epoch": self.epoch,
             "active": list(self.active),
             "stopped_at": list(self.stopped_at),
+            "broke": list(self.broke),
             "parameters": [values, first, second],
             "statistics": dict(self.encoder.statistics),
             "best": [self.best_score, self.best_epoch, self.best_values],
@@ -279,6 +307,7 @@ class FineTuning:
         saved = [places[name] for name in self.names]
         self.epoch = int(saved[0][0]["epoch"])
         self.stopped_at = [state["stopped_at"][row] for state, row in saved]
+        self.broke = [state["broke"][row] for state, row in saved]
         self.history = {name: torch.stack([state["history"][name][row] for state, row in saved]) for name in HISTORY}
         for i, own in enumerate((self.best_score, self.best_epoch, self.best_values)):
             own.copy_(torch.stack([state["best"][i][row] for state, row in saved]))
@@ -308,9 +337,11 @@ def draws_of(
 
 def _settings_of(replicas: Sequence[Replica]) -> Finetuning:
     settings = {replica.finetuning for replica in replicas}
-    (found,) = settings if len(settings) == 1 else (None,)
-    if found is None:
+    if len(settings) > 1:
         raise ConfigError(f"fine-tuned replicas of a stack must share their settings, got {len(settings)} kinds")
+    (found,) = settings
+    if found is None:
+        raise ConfigError("fine-tuned replicas must say how, got finetuning None")
     return found
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from adaptbin.config import RECORD_SCHEMA, Replica
-from adaptbin.data.encode import EncodedTable
+from adaptbin.data.encode import EncodedRows, EncodedTable
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.grouping import model_id, stack_key
 from adaptbin.training.checkpoint import Checkpoint
@@ -66,8 +66,8 @@ def train_pack(
     ``checkpoint_seconds`` are over, and after each twentieth of the epochs if saving takes 2 % of the time at most.
 
     A record's ``runtime`` holds the pack's ``seconds`` and ``core_seconds`` per replica (earlier attempts included),
-    ``resumed_epoch`` (0: from the start) and, where the system tells, ``peak_bytes``: the most memory that the process
-    held meanwhile, or on a GPU its tensors.
+    ``resumed_epoch`` (epochs of pretraining and fine-tuning that earlier attempts had done) and, where the system
+    tells, ``peak_bytes``: the most memory that the process held meanwhile, or on a GPU its tensors.
 
     Raises ConfigError when the replicas do not belong together or to the table.  Memory that runs out is an error out
     of here as torch raises it; the state saved last then stands, and fewer replicas at a time can go on from it.
@@ -84,11 +84,14 @@ def train_pack(
     stacks = stacks_of(list(models.values()), table, target) if is_pretrained else []
     resumed_epoch = state.begin("pretrain", stacks) if is_pretrained else 0
     _run(stacks, "pretrain", state, progress)
+    for stack in stacks:
+        stack.free_recordings()
     if replicas[0].finetuning is None:
         _report(stacks, "probe", state, progress)
         records = _probe(stacks, replicas, table, _stack_size(len(models), target))
     else:
-        records = _finetune(stacks, replicas, table, target, state, progress)
+        records, epoch = _finetune(stacks, replicas, table, target, state, progress)
+        resumed_epoch += epoch
     seconds, core_seconds = watch.read()
     peak_bytes = memory.bytes()
     for record in records.values():
@@ -105,9 +108,7 @@ def train_pack(
     return [records[r.id] for r in replicas]
 
 
-def stacks_of(
-    replicas: Sequence[Replica], table: EncodedTable, device: torch.device | str = "cpu"
-) -> list[Pretraining]:
+def stacks_of(replicas: Sequence[Replica], table: EncodedRows, device: torch.device | str = "cpu") -> list[Pretraining]:
     """The pretrainings of a pack, cut into stacks of a size that suits ``device`` and as even as they can be.
 
     They share their random draws, so they must be run epoch by epoch.
@@ -158,8 +159,8 @@ def _check(replicas: Sequence[Replica], table: EncodedTable) -> None:
     keys = {stack_key(r) for r in replicas}
     if len(keys) > 1:
         raise ConfigError(
-            "replicas of a pack must share pretext, data set, architecture, budget, protocol and split, "
-            f"got {len(keys)} kinds"
+            "replicas of a pack must share pretext, data set, architecture, budget, fine-tuning, protocol and "
+            f"split, got {len(keys)} kinds"
         )
     first = replicas[0]
     if (first.fingerprint, first.seeds.split) != (table.fingerprint, table.split_seed):
@@ -228,22 +229,28 @@ def _finetune(
     device: torch.device,
     state: PackState,
     progress: Callable[[PackProgress], None] | None,
-) -> dict[str, dict[str, Any]]:
-    """Records by id.  Replicas whose pretraining diverged are not trained any more."""
+) -> tuple[dict[str, dict[str, Any]], int]:
+    """Records by id, and the epoch that a saved state went on from.
+
+    Replicas whose pretraining diverged are not trained any more.
+    """
     place = {name: (stack, row) for stack in pretrained for row, name in enumerate(stack.names)}
     starts = {r.id: place[model_id(r)] for r in replicas} if pretrained else {}
     alive = [r for r in replicas if not pretrained or starts[r.id][0].diverged_at[starts[r.id][1]] is None]
     records = {r.id: _record(r, starts.get(r.id), None, table) for r in replicas}
     if not alive:
-        return records
+        return records, 0
     stacks = finetunings_of(alive, table, device, [starts[r.id] for r in alive] if pretrained else None)
-    state.begin("finetune", stacks)
+    resumed_epoch = state.begin("finetune", stacks)
     _run(stacks, "finetune", state, progress)
     for stack in stacks:
         for position, (replica, found) in enumerate(zip(stack.replicas, stack.scores(), strict=True)):
-            records[replica.id] = _record(replica, starts.get(replica.id), found, table)
-            records[replica.id]["finetuning"] = stack.told_of(position)
-    return records
+            record = _record(replica, starts.get(replica.id), found, table)
+            told = stack.told_of(position)
+            if record["status"] == "diverged":
+                record["diverged_at"] = told["epochs"]
+            records[replica.id] = record | {"finetuning": told}
+    return records, resumed_epoch
 
 
 def _progress(stacks: Sequence[Pretraining] | Sequence[FineTuning], phase: Phase) -> PackProgress:
@@ -256,7 +263,10 @@ def _progress(stacks: Sequence[Pretraining] | Sequence[FineTuning], phase: Phase
         epoch=epoch,
         epochs=stacks[0].epochs,
         replicas=len(loss),
-        diverged=sum(at is not None for s in stacks if isinstance(s, Pretraining) for at in s.diverged_at),
+        diverged=sum(
+            sum(at is not None for at in stack.diverged_at) if isinstance(stack, Pretraining) else sum(stack.broke)
+            for stack in stacks
+        ),
         loss=float(loss[alive].mean()) if bool(alive.any()) else float("nan"),
         mean_bins=float(torch.cat(bins).mean()) if bins else 0.0,
     )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from adaptbin.config import Replica
-from adaptbin.data.encode import EncodedTable
+from adaptbin.data.encode import EncodedRows
 from adaptbin.encoders.base import ReplicaEncoder
 from adaptbin.pretext.corruption import corrupt
 from adaptbin.replicas.grouping import model_id
@@ -74,7 +74,7 @@ class Pretraining(ABC):
     def __init__(
         self,
         replicas: Sequence[Replica],
-        table: EncodedTable,
+        table: EncodedRows,
         device: torch.device | str = "cpu",
         *,
         draws: EpochDraws | None = None,
@@ -119,7 +119,7 @@ class Pretraining(ABC):
     # ------------------------------------------------------------------------------------------ what a pretext brings
 
     @abstractmethod
-    def _make_model(self, table: EncodedTable) -> Model:
+    def _make_model(self, table: EncodedRows) -> Model:
         """The model as initialised; called once, when all but the optimiser is there."""
 
     @abstractmethod
@@ -246,6 +246,10 @@ class Pretraining(ABC):
         self._steps.invalidate()
 
     # ------------------------------------------------------------------------------------------- results and state
+
+    def free_recordings(self) -> None:
+        """Give back the memory of recorded steps, when no more are run."""
+        self._steps.invalidate()
 
     @property
     def ended(self) -> bool:

@@ -101,6 +101,8 @@ class PackState:
                     share = min(1.0, self._replicas / state["replicas"])
                     self._watch.add(share * state["seconds"], share * state["core_seconds"])
                 break
+        if not first:
+            self._found = None
         self._saved_at = time.perf_counter()
         return stacks[0].epoch if stacks else 0
 

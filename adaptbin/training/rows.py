@@ -7,11 +7,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from adaptbin.data.encode import EncodedTable
+from adaptbin.data.encode import EncodedRows
 from adaptbin.encoders.base import Columns
 
 
-def columns_of(table: EncodedTable) -> Columns:
+def columns_of(table: EncodedRows) -> Columns:
     """The columns of ``table.inputs``, as encoders are told of them."""
     return Columns(table.n_numerical, table.cardinalities)
 
@@ -27,7 +27,7 @@ class TrainRows(NamedTuple):
     """[C, N] int64, the categorical columns."""
 
     @classmethod
-    def of(cls, table: EncodedTable, device: torch.device) -> TrainRows:
+    def of(cls, table: EncodedRows, device: torch.device) -> TrainRows:
         """Copy the train rows of ``table`` to ``device``."""
         inputs = table.inputs.index_select(0, table.train).to(device)
         numerical, categorical = inputs[:, : table.n_numerical], inputs[:, table.n_numerical :]

@@ -16,25 +16,33 @@ from adaptbin.config import (
     Budget,
     EncoderName,
     Finetuning,
+    Hyperparameters,
     PretextName,
-    Protocol,
     Replica,
 )
 from adaptbin.data.encode import EncodedTable
 from adaptbin.errors import ConfigError
-from adaptbin.metrics import evaluate, get_metric, metrics_of
+from adaptbin.metrics import evaluate, metrics_of
 from adaptbin.replicas.philox import stream_keys
+from adaptbin.replicas.selection import batched_metric
 from adaptbin.replicas.streams import kept_units, row_order
 from adaptbin.tasks import Task
-from adaptbin.training import finetune
+from adaptbin.training import finetune, pretrain
 from adaptbin.training.finetune import FineTuning
 from adaptbin.training.pack import PackProgress, stacks_of, train_pack
-from adaptbin.training.readout import Targets
+from tests.paths import BOTH, using
 from tests.reference import finetune as twin
 from tests.reference.probe import best_epoch
 from tests.training.tables import ARCHITECTURE, finetuned_replica, small_table
 
 make = finetuned_replica
+
+
+@pytest.fixture(params=BOTH)
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """The test runs by compiled kernels, and by torch alone."""
+    with using(request.param):
+        yield
 
 
 def without_runtime(record: dict[str, Any]) -> str:
@@ -61,9 +69,9 @@ def numpy_model(run: FineTuning, values: torch.Tensor, row: int) -> dict[str, np
 def test_every_replica_is_the_twins(task: Task, schedule: str) -> None:
     """Three seeds in one stack; the last batch is smaller than the others."""
     table = small_table(250, task=task)
-    protocol = Protocol.from_dict({"finetune_schedule": schedule})
-    settings = Finetuning(epochs=4, learning_rate=3e-3, weight_decay=0.1)
-    replicas = [make(seed, finetuning=settings, protocol=protocol) for seed in (3, 8, 5)]
+    chosen: Any = schedule
+    settings = Finetuning(epochs=4, learning_rate=3e-3, weight_decay=0.1, schedule=chosen)
+    replicas = [make(seed, finetuning=settings) for seed in (3, 8, 5)]
     run = FineTuning(replicas, table)
     starts = [numpy_model(run, run.bank.values, row) for row in range(3)]
     values = []
@@ -121,6 +129,7 @@ def test_every_replica_is_the_twins(task: Task, schedule: str) -> None:
 # --- alone = in the crowd, for every encoder and every pretext
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("encoder", get_args(EncoderName))
 @pytest.mark.parametrize("pretext", ["none", "adaptive_binning", "mask_xent_value_recon"])
 def test_a_replica_alone_equals_the_same_replica_in_a_crowd(encoder: EncoderName, pretext: PretextName) -> None:
@@ -134,6 +143,29 @@ def test_a_replica_alone_equals_the_same_replica_in_a_crowd(encoder: EncoderName
         (alone,) = train_pack(replicas[at : at + 1], table)
         assert without_runtime(alone) == without_runtime(crowd[at])  # bit for bit
     assert all(record["status"] == "finished" for record in crowd)
+
+
+@pytest.mark.parametrize("encoder", ["mlp", "ft_transformer"])
+def test_so_do_several_of_one_seed_and_several_stretches(encoder: EncoderName, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A seed twice in a stack, a stack of one seed, and recordings that are shorter than an epoch."""
+    table = small_table(302)
+    settings = [Finetuning(epochs=3, learning_rate=1e-2) for _ in range(7)]
+    replicas = [
+        replace(make(seed, "bin_recon", encoder=encoder, finetuning=each), hyperparameters=point)
+        for seed, each, point in zip(
+            (4, 4, 9, 9, 7, 7, 7),
+            settings,
+            [Hyperparameters(pretext="bin_recon", t_init=t) for t in (2, 3, 2, 5, 2, 4, 6)],
+            strict=True,
+        )
+    ]
+    crowd = [without_runtime(record) for record in train_pack(replicas, table)]
+    assert len(set(crowd)) == 7
+    for module in (finetune, pretrain):
+        monkeypatch.setattr(module, "STRETCH_STEPS", 2)
+    for at in (0, 1, 3, 5):
+        assert [without_runtime(record) for record in train_pack(replicas[at : at + 1], table)] == crowd[at : at + 1]
+    assert [without_runtime(record) for record in train_pack(replicas[4:], table)] == crowd[4:]
 
 
 @pytest.mark.parametrize("encoder", ["resnet", "ft_transformer"])
@@ -182,7 +214,11 @@ def test_a_pretrained_model_starts_from_its_pretraining(encoder: EncoderName) ->
 def test_seeds_that_vary_the_evaluation_share_one_pretraining() -> None:
     table = small_table(120)
     replicas = [make(seed, "value_recon", seeds_vary="probe") for seed in range(3)]
-    records = train_pack(replicas, table)
+    seen: list[PackProgress] = []
+    records = train_pack(replicas, table, progress=seen.append)
+    assert {phase: {p.replicas for p in seen if p.phase == phase} for phase in ("pretrain", "finetune")} == {
+        "pretrain": {1}, "finetune": {3},
+    }  # fmt: skip
     assert len({json.dumps(record["curves"]) for record in records}) == 1
     assert len({json.dumps(record["finetuning"]) for record in records}) == 3
 
@@ -195,6 +231,7 @@ def test_the_record() -> None:
         assert record["scores"]["test"] == head["test"] and record["scores"]["val"] == head["val"]
         told = record["finetuning"]
         assert told["epochs"] == 5 and told["metric"] == "qwk" and len(told["curves"]["loss"]) == 5
+        assert told["ended"] == "all epochs"
         assert told["curves"]["val"][head["best_epoch"]] == pytest.approx(head["val"]["qwk"])
         assert head["best_epoch"] == int(np.argmax(told["curves"]["val"]))
     assert scratch["bins"] == {"features": [], "final": [], "triggers": 0, "splits": 0} and scratch["curves"] == {}
@@ -210,6 +247,7 @@ def easy_table() -> EncodedTable:
     return replace(table, target=(table.inputs[:, 0] > 0).to(torch.int64))
 
 
+@pytest.mark.usefixtures("way")
 def test_freezing_changes_no_result(monkeypatch: pytest.MonkeyPatch) -> None:
     """One replica cannot get better after a few epochs, one is slow, and one breaks."""
     table = easy_table()
@@ -248,6 +286,7 @@ def test_a_model_that_breaks_keeps_its_best_epoch_and_its_neighbours() -> None:
     while not run.ended:
         run.run_epoch()
     assert run.stopped_at == [None, 3, None]
+    assert run.told_of(1)["ended"] == "broke" and run.told_of(0)["ended"] == "all epochs"
     assert run.told_of(1)["epochs"] == 3 and run.told_of(1)["curves"]["val"][2] is None
     scores = run.scores()
     assert scores[1].heads[0]["best_epoch"] in (0, 1)
@@ -258,8 +297,12 @@ def test_a_model_that_breaks_keeps_its_best_epoch_and_its_neighbours() -> None:
 def test_a_model_without_a_finite_score_has_diverged() -> None:
     table = small_table(250)
     settings = Finetuning(epochs=3, learning_rate=1e30)
-    record, _ = train_pack([make(seed, finetuning=settings) for seed in range(2)], table)
-    assert record["status"] == "diverged" and record["probes"] == [] and record["diverged_at"] == 0
+    seen: list[PackProgress] = []
+    replicas = [make(seed, "value_recon", finetuning=settings) for seed in range(2)]
+    record, _ = train_pack(replicas, table, progress=seen.append)
+    assert record["status"] == "diverged" and record["probes"] == []
+    assert record["diverged_at"] == record["finetuning"]["epochs"] == 1 and record["finetuning"]["ended"] == "broke"
+    assert [p.diverged for p in seen if p.phase == "finetune"] == [2]
     assert record["scores"] == {"val": {}, "test": {}}
     without_runtime(record)  # every number in it is finite
 
@@ -297,6 +340,7 @@ def states_of(replicas: Sequence[Replica], table: EncodedTable) -> tuple[list[di
     return train_pack(replicas, table, checkpoint=kept, checkpoint_seconds=0.0), kept.states
 
 
+@pytest.mark.usefixtures("way")
 @pytest.mark.parametrize("encoder", get_args(EncoderName))
 def test_a_pack_cut_anywhere_goes_on_exactly(encoder: EncoderName) -> None:
     """In pretraining, at its end, and in fine-tuning; also a half of it."""
@@ -307,7 +351,7 @@ def test_a_pack_cut_anywhere_goes_on_exactly(encoder: EncoderName) -> None:
     for at in (1, 3, 4, 6, 8):
         some = replicas if at == 6 else replicas[2:5]
         again = train_pack(some, table, checkpoint=Pipe(states[at]))
-        assert [r["runtime"]["resumed_epoch"] for r in again] == [min(at + 1, 4)] * len(some)
+        assert [r["runtime"]["resumed_epoch"] for r in again] == [at + 1] * len(some)
         expected = {record["id"]: without_runtime(record) for record in whole}
         assert [without_runtime(r) for r in again] == [expected[r.id] for r in some]
 
@@ -328,8 +372,12 @@ def test_one_from_scratch_goes_on_too_and_so_do_those_that_have_left() -> None:
     whole, states = states_of(replicas, table)
     ends = [record["finetuning"]["epochs"] for record in whole]
     assert min(ends) < max(ends), "some must leave before others"
+    assert {record["finetuning"]["ended"] for record in whole} >= {"perfect"}
     for at in (1, min(ends), max(ends) - 2):
-        again = train_pack(replicas[::-1], table, checkpoint=Pipe(states[at]))
+        seen: list[PackProgress] = []
+        again = train_pack(replicas[::-1], table, checkpoint=Pipe(states[at]), progress=seen.append)
+        assert (seen[0].phase, seen[0].epoch) == ("finetune", at + 2)
+        assert again[0]["runtime"]["resumed_epoch"] == at + 1
         assert [without_runtime(r) for r in again] == [without_runtime(r) for r in whole[::-1]]
 
 
@@ -344,10 +392,27 @@ def test_replicas_of_a_stack_share_their_settings() -> None:
         train_pack([make(0), make(1, finetuning=Finetuning(epochs=9))], table)
 
 
-def test_the_highest_score_there_is() -> None:
-    """What freezing takes for the best score of every primary metric can be reached, and not passed."""
-    assert {name: get_metric(name).high for name in ("auc", "accuracy", "qwk")} == dict.fromkeys(
-        ("auc", "accuracy", "qwk"), 1
-    )
-    assert get_metric("rmse").low == 0 and finetune.HISTORY == ("loss", "val")
-    assert Targets.of(small_table(60), torch.device("cpu")).columns == 8
+def test_a_model_starts_from_its_own_pretraining_or_not_at_all() -> None:
+    table = small_table(120)
+    replicas = [make(seed, "value_recon") for seed in range(2)]
+    (before,) = stacks_of(replicas, table)
+    with pytest.raises(ConfigError, match="a model must start from its own pretraining, got another one's for Replica"):
+        FineTuning(replicas, table, starts=[(before, 1), (before, 0)])
+    with pytest.raises(ConfigError, match="fine-tuned replicas must say how, got finetuning None"):
+        FineTuning([replace(replicas[0], finetuning=None)], table)
+
+
+@pytest.mark.parametrize(("task", "highest"), [(Task.BINARY, 1.0), (Task.ORDINAL, 1.0), (Task.REGRESSION, 0.0)])
+def test_the_highest_score_can_be_reached(task: Task, highest: float) -> None:
+    """By outputs that are right everywhere; freezing takes it for the end."""
+    table = small_table(120, task=task)
+    run = FineTuning([make(0)], table)
+    assert run._highest_score == highest
+    expected = table.target[table.val]
+    right = expected.float()[None, :, None] - (0.5 if task is Task.BINARY else 0.0)
+    if task is Task.ORDINAL:
+        right = torch.nn.functional.one_hot(expected, 3).float()[None]
+    elif task is Task.REGRESSION:
+        right = expected[None, :, None]
+    score = batched_metric(run.metric.name, right, expected, table.card.levels) * run.metric.sign
+    assert float(score) == highest

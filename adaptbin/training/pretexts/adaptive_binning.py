@@ -14,7 +14,7 @@ from adaptbin.binning.refine import SplitRules, refine
 from adaptbin.binning.scorer import SortedColumns
 from adaptbin.binning.trigger import Plateau, plateau_step
 from adaptbin.config import Replica
-from adaptbin.data.encode import EncodedTable
+from adaptbin.data.encode import EncodedRows
 from adaptbin.pretext.hord import SLOT_MULTIPLE, HordWeights
 from adaptbin.training.autoencoder import Autoencoder
 from adaptbin.training.draws import EpochDraws, Kept
@@ -32,7 +32,7 @@ class AdaptiveBinning(Pretraining):
     def __init__(
         self,
         replicas: Sequence[Replica],
-        table: EncodedTable,
+        table: EncodedRows,
         device: torch.device | str = "cpu",
         *,
         draws: EpochDraws | None = None,
@@ -41,7 +41,7 @@ class AdaptiveBinning(Pretraining):
         super().__init__(replicas, table, device, draws=draws, graphs=graphs)
         self._fit_heads()
 
-    def _make_model(self, table: EncodedTable) -> Autoencoder:
+    def _make_model(self, table: EncodedRows) -> Autoencoder:
         points = [r.hyperparameters for r in self.replicas]
         self.weights = HordWeights(self._column("w_sord"), self._column("w_mse"), self._column("w_var"))
         self.patience, self.delta = self._column("patience", torch.int64), self._column("delta", torch.float64)

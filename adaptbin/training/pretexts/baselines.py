@@ -14,7 +14,7 @@ from torch import Tensor
 
 from adaptbin.binning.discretizer import assign_all, initial_bins
 from adaptbin.config import RECONSTRUCTED
-from adaptbin.data.encode import EncodedTable
+from adaptbin.data.encode import EncodedRows
 from adaptbin.encoders.base import ReplicaEncoder
 from adaptbin.encoders.mlp import mlp_decoder
 from adaptbin.encoders.registry import make_encoder
@@ -45,7 +45,7 @@ class Reconstruction(Pretraining):
 
     model: _Decoders
 
-    def _make_model(self, table: EncodedTable) -> _Decoders:
+    def _make_model(self, table: EncodedRows) -> _Decoders:
         self.columns = table.inputs.shape[1]
         self.parts = RECONSTRUCTED[self.replicas[0].hyperparameters.pretext]
         if "index" in self.parts:
@@ -65,7 +65,7 @@ class Reconstruction(Pretraining):
             part.bind(bank)
         return _Decoders(bank, encoder, decoders)
 
-    def _bin_indices(self, table: EncodedTable) -> tuple[Tensor, Tensor]:
+    def _bin_indices(self, table: EncodedRows) -> tuple[Tensor, Tensor]:
         """Standardised bin indices [R, N, F] of the train rows, and the number of bins [R, D] on the CPU."""
         # DIFF[released->ours] the BinRecon code makes one bin less than it is asked for; here T bins are T bins.
         # Switch: `br_bins`.
