@@ -57,7 +57,7 @@ class ArchitectureStudy(ChoosingStudy[Point]):
 
     def default_of(self, dataset: str) -> Hyperparameters:
         """Those of a model that is not pretrained."""
-        return replace(self.default, pretext="none")
+        return Hyperparameters(pretext="none")
 
     def unique_points_of(self, dataset: str) -> tuple[Hyperparameters, ...]:
         """The same for all architectures."""

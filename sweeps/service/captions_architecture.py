@@ -83,8 +83,8 @@ def _about_the_choice(tables: ArchitectureTables) -> str:
         return ""
     error = tables.replicas.loc[tables.replicas["chosen"], "bootstrap_se"].mean()
     parts = [
-        f"Its validation score, the best of {decision.n_points - decision.n_diverged}, flatters it, and so does the "
-        "standard error of the best; its test score does not",
+        f"Its validation score, the best of {decision.n_points - decision.n_diverged}, flatters it, and with it "
+        "the difference; its test score does not",
         "differences are descriptive: no test was planned",
     ]
     if not math.isnan(error):

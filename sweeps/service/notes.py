@@ -18,6 +18,9 @@ _VARIES = {
 }
 
 
+_FROM_SCRATCH = "the seed changes initial weights, batch order and dropout; the split is fixed"
+
+
 def protocol_notes(study: Study) -> tuple[str, ...]:
     """How a study departs from the paper's protocol, one sentence each; empty when it does not."""
     notes = []
@@ -61,6 +64,8 @@ def seeds_and_probes(study: Study) -> str:
     varies = _VARIES[study.seeds_vary]
     if study.finetuning is not None:
         probes, varies = "one fine-tuned model each", varies.replace("probes", "fine-tuning")
+    if not study.budget.epochs and study.seeds_vary == "pretrain":
+        varies = _FROM_SCRATCH
     return f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({probes}; {varies})"
 
 

@@ -63,6 +63,10 @@ class Point:
     finetuning: Finetuning | None = None
     """None: linear probes read the embeddings."""
 
+    def __post_init__(self) -> None:
+        if self.finetuning is not None:  # as in a replica, what is said of probes decides nothing then
+            object.__setattr__(self, "budget", Budget(epochs=self.budget.epochs))
+
     def settings(self, moved: Sequence[str] = ()) -> dict[str, Any]:
         """Hyperparameters, and those other settings that a study moves (:attr:`Study.moved`), as plain JSON."""
         told = {} if self.finetuning is None else {"finetuning": self.finetuning.to_dict()}

@@ -253,6 +253,7 @@ class TestWords:
         assert lines[0].startswith("Depth and width of the MLP on eol: mean validation QWK")
         assert "of 20 architectures (depth 1, 2, 3, 4, 5; width 128, 256, 512, 1024) over 9 seeds" in lines[0]
         assert "from scratch, 10 epochs of which validation chooses one" in lines[0]
+        assert "(one fine-tuned model each; the seed changes initial weights, batch order and dropout; " in lines[0]
         assert "lower depth, then lower width" in lines[1] and choice_text(tables, study) in lines[2]
         assert lines[3:5] == ["Test scores of the other architectures are not shown.", "No replica diverged."]
         # Nothing is pretrained or probed, so only these amounts can be reduced.

@@ -49,6 +49,8 @@ def test_replicas_are_of_the_points_of_their_study() -> None:
     assert [(point.architecture.encoder, point.hyperparameters.pretext) for point in points] == [
         (encoder, pretext) for encoder in ("mlp", "resnet") for pretext in ("none", "value_recon")
     ]
+    other = study_of(budget=Budget(epochs=10, probes=2))
+    assert other.points_of("eol") == points, "nothing is probed"
     # Nothing is pretrained from scratch, whatever the study's budget.
     assert [point.budget.epochs for point in points] == [0, 10, 0, 10]
     assert {point.finetuning for point in points} == {Finetuning(epochs=5)}
