@@ -76,7 +76,6 @@ def test_every_instruction_set_gives_the_same_bits(case: list[Tensor]) -> None:
 def test_a_replica_alone_equals_its_slice(case: list[Tensor]) -> None:
     together = both_ways(case)
     for r in range(len(case[0])):
-        alone = both_ways(
-            [tensor[r : r + 1].contiguous() if i in (0, 3) else tensor[r : r + 1] for i, tensor in enumerate(case)]
-        )
+        pieces, weight, bias, gradient = (tensor[r : r + 1] for tensor in case)
+        alone = both_ways([pieces.contiguous(), weight, bias, gradient.contiguous()])
         assert all(torch.equal(single[0], every[r]) for single, every in zip(alone, together, strict=True))
