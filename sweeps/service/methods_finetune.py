@@ -97,7 +97,7 @@ class FinetuneStudy(Study):
 
     def default_of(self, dataset: str) -> Hyperparameters:
         """Those of a model that is not pretrained."""
-        return replace(self.default, pretext="none")
+        return Hyperparameters(pretext="none")
 
     def hyperparameters_of(self, dataset: str, method: FinetuneMethod) -> Hyperparameters:
         """How a method is pretrained on a data set: as was chosen, else without masking (but :data:`MASKS`), T 2."""
