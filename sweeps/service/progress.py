@@ -22,6 +22,7 @@ from sweeps.service.plan import Pack, Plan
 from sweeps.service.work import Failure
 
 if TYPE_CHECKING:
+    from adaptbin.config import Replica
     from adaptbin.training.pack import PackProgress
 
 LINE_SECONDS = 15.0
@@ -33,21 +34,26 @@ DETAIL_LINES = 3
 """Lines of a failure's traceback that are shown below its reason."""
 
 
+def epochs_of(replica: Replica) -> int:
+    """Epochs of a replica's pretraining and fine-tuning."""
+    return replica.budget.epochs + (0 if replica.finetuning is None else replica.finetuning.epochs)
+
+
 class Meter:
-    """Counts replica-epochs of pretraining (a pack of R replicas that is e epochs on counts R e)."""
+    """Counts replica-epochs of pretraining and fine-tuning (a pack of R replicas that is e epochs on counts R e)."""
 
     def __init__(self, plan: Plan, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.asked = len(plan.done) + len(plan.to_do)
         self.finished = len(plan.done)
-        self._epochs = plan.study.budget.epochs
-        self._total = float(len(plan.to_do) * self._epochs)
+        self._usual = epochs_of((plan.done + plan.to_do)[0])
+        self._total = float(sum(map(epochs_of, plan.to_do)))
         self._counts: dict[str, float] = {}
         self._resumed = 0.0
         self._marks = deque([(clock(), 0.0)])
 
     def advance(self, pack: Pack, epoch: int) -> None:
-        """A pack has done so many epochs of its pretraining."""
+        """A pack has done so many epochs, of pretraining and fine-tuning together."""
         count = float(len(pack.replicas) * epoch)
         if epoch > 1 and pack.key not in self._counts:
             self._resumed += count  # a checkpoint's epochs are done, but nothing took the time since
@@ -59,7 +65,7 @@ class Meter:
 
     def finish(self, pack: Pack) -> None:
         """A pack's replicas are done."""
-        self.advance(pack, self._epochs)
+        self.advance(pack, epochs_of(pack.replicas[0]))
         self.finished += len(pack.replicas)
 
     def drop(self, pack: Pack) -> None:
@@ -70,12 +76,12 @@ class Meter:
     def give_up(self, pack: Pack) -> None:
         """A pack will not be trained any more."""
         self.drop(pack)
-        self._total -= len(pack.replicas) * self._epochs
+        self._total -= len(pack.replicas) * epochs_of(pack.replicas[0])
 
     def ask(self, replicas: int) -> None:
         """So many replicas more are asked for; a negative number: fewer."""
         self.asked += replicas
-        self._total = max(0.0, self._total + replicas * self._epochs)
+        self._total = max(0.0, self._total + replicas * self._usual)
 
     @property
     def trained(self) -> float:
@@ -158,12 +164,14 @@ class ProgressView:
     def progress(self, pack: Pack, state: PackProgress) -> None:
         """A pack got on."""
         with self._lock:
-            if state.phase == "pretrain":
-                self._meter.advance(pack, state.epoch)
+            if state.phase != "probe":
+                before = pack.replicas[0].budget.epochs if state.phase == "finetune" else 0
+                self._meter.advance(pack, before + state.epoch)
+            bins = f", {state.mean_bins:.1f} bins" if state.mean_bins else ""
             diverged = f", {state.diverged} diverged" if state.diverged else ""
             self._running[pack.key] = (
                 f"{_what(pack)}{self._hosts.get(pack.key, '')}: {state.phase} {state.epoch}/{state.epochs}, "
-                f"loss {state.loss:.4g}, {state.mean_bins:.1f} bins{diverged}"
+                f"loss {state.loss:.4g}{bins}{diverged}"
             )
             if not self._live.is_started and self._clock() - self._last_line >= LINE_SECONDS:
                 self._line()

@@ -110,24 +110,31 @@ def replica_curves(record: Mapping[str, Any]) -> list[tuple[str, int, float]]:
 
     A curve that is too long keeps the last epoch of each of ``CURVE_POINTS`` equal intervals; ``splits``, a count per
     interval, is summed instead, so that its total stays.  Points inside a level stretch (of ``splits``: of zeros) are
-    left out: lines between the others draw the same curve.
+    left out: lines between the others draw the same curve.  Of fine-tuning they are the loss, ``finetune_loss``, and
+    the validation score that chooses its epoch, as ``finetune_val_qwk``.
     """
     curves = record.get("curves", {})
-    epochs: Sequence[int] = curves.get("epoch", ())
+    points = [point for name in CURVES for point in _curve(name, curves.get("epoch", ()), curves.get(name, ()))]
+    if "finetuning" in record:
+        told = record["finetuning"]
+        for name, shown in (("loss", "finetune_loss"), ("val", f"finetune_val_{told['metric']}")):
+            values = told["curves"][name]
+            points += _curve(shown, range(1, len(values) + 1), values)
+    return points
+
+
+def _curve(name: str, epochs: Sequence[int], values: Sequence[float | None]) -> list[tuple[str, int, float]]:
     intervals = min(CURVE_POINTS, len(epochs))
     ends = [(i + 1) * len(epochs) // intervals for i in range(intervals)]
-    points = []
-    for name in CURVES:
-        values: Sequence[float] = curves.get(name, ())
-        curve = []
-        for begin, end in zip([0, *ends], ends, strict=False):
-            if end > len(values):
-                break
-            value = sum(values[begin:end]) if name == "splits" else values[end - 1]
-            if math.isfinite(value):
-                curve.append((name, int(epochs[end - 1]), float(value)))
-        points += _corners(curve)
-    return points
+    curve = []
+    for begin, end in zip([0, *ends], ends, strict=False):
+        if end > len(values):
+            break
+        some = values[begin:end]
+        value = sum(v for v in some if v is not None) if name == "splits" else some[-1]
+        if value is not None and math.isfinite(value):
+            curve.append((name, int(epochs[end - 1]), float(value)))
+    return _corners(curve)
 
 
 def replica_tags(record: Mapping[str, Any]) -> dict[str, str]:
@@ -137,6 +144,7 @@ def replica_tags(record: Mapping[str, Any]) -> dict[str, str]:
         "adaptbin.seed": record["identity"]["seed"],
         "adaptbin.status": record["status"],
         "adaptbin.diverged_at": record.get("diverged_at"),
+        "adaptbin.finetuning_ended": record.get("finetuning", {}).get("ended"),
         "adaptbin.device": runtime.get("device"),
         "adaptbin.pack_size": runtime.get("pack_size"),
         "mlflow.source.git.commit": runtime.get("git", {}).get("sha"),

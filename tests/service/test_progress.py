@@ -7,8 +7,10 @@ from collections.abc import Iterator
 
 import pytest
 
-from adaptbin.config import Budget
+from adaptbin.config import Budget, Finetuning
 from adaptbin.data import get_card
+from adaptbin.training.pack import PackProgress
+from sweeps.service.methods_finetune import FinetuneStudy
 from sweeps.service.panels import SensitivityStudy, get_panels
 from sweeps.service.plan import Plan, make_plan
 from sweeps.service.progress import Meter, ProgressView, duration
@@ -54,6 +56,26 @@ def test_meter(plan: Plan) -> None:
     meter.give_up(second)
     meter.finish(third)
     assert meter.share == 1.0
+
+
+def test_epochs_of_fine_tuning_count_too() -> None:
+    study = FinetuneStudy(
+        cards=STUDY.cards, encoders=("mlp",), seeds=(0,), budget=Budget(epochs=100), finetuning=Finetuning(epochs=10)
+    )
+    plan = make_plan(study, ())
+    meter = Meter(plan)
+    scratch = next(pack for pack in plan.packs if pack.replicas[0].budget.epochs == 0)
+    tuned = next(pack for pack in plan.packs if pack.replicas[0].budget.epochs == 100)
+    meter.finish(scratch)
+    assert meter.share == pytest.approx(10 / (10 + 3 * 110))
+    stream = io.StringIO()
+    with ProgressView(plan, stream) as view:
+        view.began(tuned, {})
+        for phase, epoch, share in (("pretrain", 100, 100), ("finetune", 5, 105)):
+            state = PackProgress(phase, epoch, 100, 1, 0, 1.0, 0.0)
+            view.progress(tuned, state)
+            assert view._meter.share == pytest.approx(share / 340)
+        assert view.status["training"][0].endswith("finetune 5/100, loss 1")
 
 
 def test_epochs_of_a_checkpoint_are_not_speed(plan: Plan) -> None:

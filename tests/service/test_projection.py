@@ -115,6 +115,23 @@ def test_a_level_stretch_costs_two_points():
     ]
 
 
+def test_curves_of_fine_tuning_follow_those_of_pretraining():
+    record = make_record(DEFAULT, 0)
+    record["finetuning"] = {
+        "epochs": 3,
+        "ended": "broke",
+        "metric": "qwk",
+        "curves": {"loss": [1.0, 0.5, None], "val": [0.2, 0.4, None]},
+    }
+    curves = projection.replica_curves(record)
+    loss, score = (("finetune_loss", 1, 1.0), ("finetune_loss", 2, 0.5)), ("finetune_val_qwk", 2, 0.4)
+    found = [point for point in curves if point[0].startswith("finetune")]
+    assert found == [*loss, ("finetune_val_qwk", 1, 0.2), score]
+    assert {name for name, _, _ in curves} > {"loss", "mean_bins"}
+    assert projection.replica_tags(record)["adaptbin.finetuning_ended"] == "broke"
+    assert "adaptbin.finetuning_ended" not in projection.replica_tags(make_record(DEFAULT, 0))
+
+
 def test_a_replica_starts_as_long_before_its_end_as_it_took():
     start, end = projection.interval(make_record(DEFAULT, 5))
     assert end == 1000 * datetime(2026, 3, 1, 10, 0, 5, tzinfo=UTC).timestamp()
