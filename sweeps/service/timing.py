@@ -44,8 +44,8 @@ WIDEST = 1.9
 MOST_TIMED = 50
 """Epochs timed at most."""
 
-FAR = 20.0
-"""A step that takes so many times the time there is for an epoch is not taken again."""
+SLOW = 1.0
+"""A model's step that takes so many seconds, and more than there are for an epoch, is not taken again."""
 
 REFINING = 1.04
 """What splitting bins adds to the time of the epochs: timed ones are too few for features to be refined in them."""
@@ -151,13 +151,17 @@ def _affordable(
     all_steps = -(-len(table.train) // batch)
     # A step or two tell how many can be afforded; a GPU computes many models about as fast as one.
     trial = make(chosen[:1] if device.type == "cpu" else chosen, _cut(table, batch), device)
+    count = sum(len(stack.replicas) for stack in trial)
+    step = _clock(device, lambda: _epoch(trial)) / count
+    if device.type == "cpu" and step > max(SLOW, seconds):
+        return chosen, _cut(table, 2 * batch), all_steps / min(2, all_steps), step * all_steps
     _warm_up(trial, device)
-    step = _clock(device, lambda: _epoch(trial)) / sum(len(stack.replicas) for stack in trial)
+    step = _clock(device, lambda: _epoch(trial)) / count
     affordable = seconds / max(step, 1e-9)  # steps times models
     if device.type == "cpu" and len(chosen) * all_steps > affordable:
         chosen = chosen[:STACK_ON_CPU]
     steps = min(all_steps, max(2, int(affordable / len(chosen))))
-    return chosen, _cut(table, steps * batch), all_steps / steps, step * all_steps if step > FAR * seconds else None
+    return chosen, _cut(table, steps * batch), all_steps / steps, None
 
 
 def _epoch_seconds(stacks: Stacks, device: torch.device, seconds: float) -> float:
