@@ -1,6 +1,7 @@
-"""Compile the benchmark's ``table.tex`` with pdflatex, as its first lines say; no part of ``make test``.
+"""Compile every ``table.tex`` with pdflatex, as its first lines say; no part of ``make test``.
 
-    python -m tests.latex                 tables of made-up scores: eight data sets, one, and one with empty cells
+    python -m tests.latex                 tables of made-up scores: a benchmark of eight data sets, one, and one with
+                                          empty cells, and a fine-tuning of the paper's four
     python -m tests.latex FOLDER ...      the table.tex of these folders
 
 Debian has what is needed in texlive-latex-base and texlive-latex-recommended.  The exit code is 0 when every table
@@ -18,12 +19,22 @@ from pathlib import Path
 
 import pandas as pd
 
+from sweeps.service import captions_finetune, typeset_finetune
 from sweeps.service.captions_benchmark import table_caption
 from sweeps.service.methods import BenchmarkStudy
+from sweeps.service.methods_finetune import FinetuneStudy
 from sweeps.service.tables_benchmark import benchmark_tables
+from sweeps.service.tables_finetune import finetune_tables
 from sweeps.service.typeset import LATEX_WRAPPER
 from sweeps.service.typeset_benchmark import latex
-from tests.service.synthetic import METRIC_OF, FakeCard, as_printed, make_benchmark_records
+from tests.service.synthetic import (
+    METRIC_OF,
+    FakeCard,
+    as_printed,
+    gaining,
+    make_benchmark_records,
+    make_finetune_records,
+)
 
 SECONDS = 60
 
@@ -53,6 +64,10 @@ def samples() -> Iterator[tuple[str, str]]:
     )
     empty = benchmark_tables(lost[:-1], study.only("pt"), "rmse").table.assign(dataset="breast_cancer")
     yield "empty cells", latex(empty, table_caption(empty, study))
+    tuned = FinetuneStudy(cards=tuple(FakeCard(name) for name in ("hfc", "esr", "eol", "bfp")))
+    metrics = {name: METRIC_OF[name] for name in tuned.datasets}
+    arms = finetune_tables(make_finetune_records(tuned, gaining()), tuned, metrics, metrics)
+    yield "fine-tuning", typeset_finetune.latex(arms.table, captions_finetune.table_caption(arms, tuned))
 
 
 def main(argv: Sequence[str]) -> int:

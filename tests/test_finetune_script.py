@@ -159,7 +159,7 @@ class TestChoices:
         manifest = json.loads((folder_of(tmp_path) / "manifest.json").read_text())
         assert manifest["choices"]["breast_cancer"] == {name: chosen[name] for name in ("MR", "BR", "Ours")}
         assert manifest["notes"][-1].startswith(
-            "Pretexts of breast_cancer, chosen on validation with the same seeds: MR "
+            "Pretexts of breast_cancer, chosen by linear probes on validation with the same seeds: MR "
         )
 
     def test_nothing_is_trained_when_a_choice_does_not_fit(

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from adaptbin import native
 from adaptbin.encoders.base import AutogradEncoder
 from adaptbin.encoders.declared import Declared, initialise, norm_parameters
 from adaptbin.encoders.products import Parameters
@@ -82,24 +83,33 @@ class _ByItself(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, piece: Tensor, weight: Tensor, bias: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        mean = piece.mean(2, keepdim=True)
-        scaled = piece - mean
-        # Two sums: torch's own var_mean over rows takes some forty times as long.
-        variance = scaled.square().mean(2, keepdim=True)
-        inverse = torch.rsqrt(variance + EPSILON)
-        scaled.mul_(inverse)
-        ctx.save_for_backward(scaled, inverse * weight)
+        ctx.is_compiled = native.serves(piece)
+        if ctx.is_compiled:
+            out, mean, variance, inverse, scaled = native.normalise_forward(piece.contiguous(), weight, bias, EPSILON)
+        else:
+            mean = piece.mean(2, keepdim=True)
+            scaled = piece - mean
+            # Two sums: torch's own var_mean over rows takes some forty times as long.
+            variance = scaled.square().mean(2, keepdim=True)
+            inverse = torch.rsqrt(variance + EPSILON)
+            scaled.mul_(inverse)
+            out = torch.addcmul(bias, scaled, weight)
+        ctx.save_for_backward(scaled, weight, inverse)
         ctx.mark_non_differentiable(mean, variance)
-        return torch.addcmul(bias, scaled, weight), mean, variance
+        return out, mean, variance
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        scaled, factor = ctx.saved_tensors
+        scaled, weight, inverse = ctx.saved_tensors
         gradient, rows = gradients[0], scaled.shape[2]
-        of_bias, of_weight = gradient.sum(2, keepdim=True), (gradient * scaled).sum(2, keepdim=True)
-        below = torch.addcmul(gradient, scaled, of_weight, value=-1.0 / rows).sub_(of_bias, alpha=1.0 / rows)
+        if ctx.is_compiled:
+            below, of_weight, of_bias = native.normalise_backward(gradient.contiguous(), scaled, weight, inverse)
+        else:
+            of_bias, of_weight = gradient.sum(2, keepdim=True), (gradient * scaled).sum(2, keepdim=True)
+            below = torch.addcmul(gradient, scaled, of_weight, value=-1.0 / rows).sub_(of_bias, alpha=1.0 / rows)
+            below.mul_(inverse * weight)
         # Parameters are shared by the G ghost batches of a replica.
-        return below.mul_(factor), of_weight.sum(1, keepdim=True), of_bias.sum(1, keepdim=True)
+        return below, of_weight.sum(1, keepdim=True), of_bias.sum(1, keepdim=True)
 
 
 def _follow(running: Tensor, found: Tensor, momentum: float) -> None:

@@ -11,7 +11,7 @@ Functions write into their outputs and raise MemoryError.
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from adaptbin.native.library import Heads, Optimizer, load
 
@@ -25,6 +25,8 @@ __all__ = [
     "instruction_set",
     "linear_backward",
     "linear_forward",
+    "normalise_backward",
+    "normalise_forward",
     "reconstruct",
     "serves",
 ]
@@ -156,3 +158,67 @@ def adamw(optimizer: Optimizer, step: int, factor: float) -> None:
     """Clip and update in place; ``step`` counts from 1, ``factor`` scales all step sizes."""
     corrections = (1.0 - beta**step for beta in (optimizer.beta1, optimizer.beta2))
     _check(_library().adaptbin_adamw(ctypes.byref(optimizer), factor, *corrections))
+
+
+class Normalised(NamedTuple):
+    """What :func:`normalise_forward` finds of pieces [R, G, S, C]."""
+
+    out: Tensor
+    """[R, G, S, C], scaled * weight + bias."""
+    mean: Tensor
+    """[R, G, 1, C]"""
+    variance: Tensor
+    """[R, G, 1, C], with denominator S."""
+    inverse: Tensor
+    """[R, G, 1, C], 1 / sqrt(variance + epsilon)."""
+    scaled: Tensor
+    """[R, G, S, C], (pieces - mean) * inverse."""
+
+
+def normalise_forward(pieces: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Normalised:
+    """Pieces [R, G, S, C], contiguous, by their own mean and variance; weight and bias [R, 1, 1, C] views of a bank."""
+    replicas, ghosts, rows, width = pieces.shape
+    out, scaled = pieces.new_empty(pieces.shape), pieces.new_empty(pieces.shape)
+    mean, variance, inverse = (pieces.new_empty(replicas, ghosts, 1, width) for _ in range(3))
+    _check(
+        _library().adaptbin_normalise_forward(
+            replicas * ghosts,
+            ghosts,
+            rows,
+            width,
+            epsilon,
+            pieces.data_ptr(),
+            weight.data_ptr(),
+            weight.stride(0),
+            bias.data_ptr(),
+            bias.stride(0),
+            *(part.data_ptr() for part in (mean, variance, inverse, scaled, out)),
+        )
+    )
+    return Normalised(out, mean, variance, inverse, scaled)
+
+
+def normalise_backward(
+    gradient: Tensor, scaled: Tensor, weight: Tensor, inverse: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of the pieces [R, G, S, C], and of weight and bias [R, G, 1, C] piece by piece.
+
+    gradient [R, G, S, C], of the output, and scaled contiguous; the others as :func:`normalise_forward` takes and gives them.
+    """
+    replicas, ghosts, rows, width = scaled.shape
+    below = scaled.new_empty(scaled.shape)
+    of_weight, of_bias = (scaled.new_empty(replicas, ghosts, 1, width) for _ in range(2))
+    _check(
+        _library().adaptbin_normalise_backward(
+            replicas * ghosts,
+            ghosts,
+            rows,
+            width,
+            gradient.data_ptr(),
+            scaled.data_ptr(),
+            weight.data_ptr(),
+            weight.stride(0),
+            *(part.data_ptr() for part in (inverse, of_weight, of_bias, below)),
+        )
+    )
+    return below, of_weight, of_bias

@@ -10,6 +10,7 @@ from adaptbin.metrics import get_metric
 from sweeps.service.captions import Words, axis_metric, figure_notes, floor_text, mark_key, testing_text
 from sweeps.service.methods_finetune import AGAINST, ENCODER_TITLES, FinetuneStudy
 from sweeps.service.notes import seeds_and_probes
+from sweeps.service.rows_finetune import WIDE, goes_beyond
 from sweeps.service.tables import rows_of
 from sweeps.service.tables_finetune import FinetuneTables
 from sweeps.service.typeset import LATEX_WRAPPER
@@ -31,7 +32,8 @@ def axis_label(dataset: str, tables: FinetuneTables) -> str:
 
 def figure_key(tables: FinetuneTables) -> str:
     """One line that explains the marks of the figure."""
-    return mark_key(tables.against("supervised"), WORDS)
+    arrows = "Arrows: goes on beyond the axis." if any(goes_beyond(tables, name) for name in tables.datasets) else ""
+    return " ".join(filter(None, [mark_key(tables.against("supervised"), WORDS), arrows]))
 
 
 def caption_text(tables: FinetuneTables, study: FinetuneStudy) -> str:
@@ -40,6 +42,7 @@ def caption_text(tables: FinetuneTables, study: FinetuneStudy) -> str:
         f"Fine-tuning of whole models on {', '.join(tables.datasets)} with {_encoders(study)}: {_METHODS}. All are "
         f"then trained as a whole, {study.finetuning.epochs} epochs of which validation chooses one.",
         _drawn(study),
+        _arrows(tables),
         *testing_text(tables.against("supervised"), study, WORDS),
         _second_family(tables.against("BR")),
         f"table.tex is a fragment for documents that use the booktabs package; alone it compiles in its own folder in "
@@ -64,6 +67,15 @@ def _drawn(study: FinetuneStudy) -> str:
     return (
         "Markers: mean difference of the test score to supervised with the same encoder and seed, over "
         f"{seeds_and_probes(study)}, signed so that right is better; {bars}{dots}grey: the equivalence margin."
+    )
+
+
+def _arrows(tables: FinetuneTables) -> str:
+    if not any(goes_beyond(tables, name) for name in tables.datasets):
+        return ""
+    return (
+        f"An encoder that reaches more than {WIDE} times as far as the median encoder does not widen the axis; arrows: "
+        "goes on beyond it, see significance.csv and replicas.csv."
     )
 
 

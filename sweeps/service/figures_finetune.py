@@ -1,6 +1,7 @@
 """The figure of gains: per encoder and pretext the paired differences to training from scratch, a panel per data set.
 
-Every panel has the unit of its metric.  Layout is in inches.
+Every panel has the unit of its metric.  An encoder whose scores are far noisier than those of the others does not widen
+the axis: arrows say where it goes on.  Layout is in inches.
 """
 
 from __future__ import annotations
@@ -21,14 +22,12 @@ from matplotlib.ticker import MaxNLocator, ScalarFormatter
 
 from adaptbin.config import EncoderName
 from adaptbin.errors import DataError
-from adaptbin.metrics import get_metric
 from sweeps.service.captions import figure_notes
 from sweeps.service.captions_finetune import axis_label, figure_key
-from sweeps.service.contrasts import margin_of
 from sweeps.service.figures_style import SETTINGS, STYLES, darkened, draw_footer
 from sweeps.service.layout import FOOTER_LINE, wrap_footer
-from sweeps.service.methods_finetune import ENCODER_TITLES, PRETRAINED, FinetuneStudy, PretrainedMethod
-from sweeps.service.series import difference_dots
+from sweeps.service.methods_finetune import ENCODER_TITLES, PRETRAINED, FinetuneStudy
+from sweeps.service.rows_finetune import DrawnArm, drawn_arms, limits_of, margin_on
 from sweeps.service.tables import number_text, rows_of
 from sweeps.service.tables_finetune import FinetuneTables
 
@@ -113,57 +112,47 @@ def finetune_figure(tables: FinetuneTables, study: FinetuneStudy) -> Figure:
 
 
 def _draw_panel(axes: Axes, tables: FinetuneTables, dataset: str, study: FinetuneStudy, *, has_names: bool) -> None:
-    replicas, contrasts = rows_of(tables.replicas, dataset), rows_of(tables.against("supervised"), dataset)
-    metric = get_metric(replicas["metric"].iloc[0])
-    margin = margin_of(metric, float(replicas["target_sd"].mean()))
-    middles = {
-        name: (position + 0.5) * (len(PRETRAINED) * LINE + BETWEEN) for position, name in enumerate(study.encoders)
-    }
+    margin, block = margin_on(tables, dataset), len(PRETRAINED) * LINE + BETWEEN
+    middles = {name: (position + 0.5) * block for position, name in enumerate(study.encoders)}
     axes.axvspan(-margin, margin, color="#DCDCDC", lw=0, zorder=0)
     axes.axvline(0.0, color="#808080", lw=0.6, zorder=1)
-    axes.set_ylim(len(middles) * (len(PRETRAINED) * LINE + BETWEEN), 0.0)
-    names = [ENCODER_TITLES[name] if has_names else "" for name in middles]
-    axes.set_yticks(list(middles.values()), names)
+    axes.set_ylim(len(middles) * block, 0.0)
+    axes.set_xlim(*limits_of(tables, dataset))
+    axes.set_yticks(list(middles.values()), [ENCODER_TITLES[name] if has_names else "" for name in middles])
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.xaxis.set_major_locator(MaxNLocator(3 if len(tables.datasets) > 1 else 6, steps=[1, 2, 2.5, 5, 10]))
     axes.xaxis.set_major_formatter(ScalarFormatter(useOffset=False))
     axes.set_xlabel(axis_label(dataset, tables), labelpad=1.5)
     axes.annotate(dataset, (0, 1), (0, 4), "axes fraction", "offset points", weight="bold", va="bottom")
-    rows = {(row["encoder"], row["method"]): row for row in contrasts.to_dict("records")}
-    drawn = [-1.1 * margin, 1.1 * margin]
-    for encoder, middle in middles.items():
-        of_encoder = replicas[replicas["encoder"] == encoder]
-        of_encoder = of_encoder.assign(is_default=of_encoder["method"] == "supervised")
-        for position, method in enumerate(PRETRAINED):
-            if (row := rows.get((encoder, method))) is not None:
-                dots = difference_dots(of_encoder, {"method": method})
-                y = middle + LINE * (position - (len(PRETRAINED) - 1) / 2)
-                drawn += _draw_arm(axes, row, dots, y, method, f"{dataset}-{encoder}-{method}")
-    low, high = min(drawn), max(drawn)
-    axes.set_xlim(low - 0.04 * (high - low), high + 0.04 * (high - low))
+    for arm in drawn_arms(tables, dataset):
+        _draw_arm(axes, arm, middles[arm.encoder] + LINE * (PRETRAINED.index(arm.method) - (len(PRETRAINED) - 1) / 2))
     if len(tables.datasets) == 1:
         _write_scores(axes, tables, dataset, middles)
 
 
-def _draw_arm(
-    axes: Axes, row: Mapping[Any, Any], dots: Any, y: float, method: PretrainedMethod, name: str
-) -> list[float]:
-    """Mean, interval and single seeds of one arm, and beside the axes its mark and count; -> the numbers drawn."""
-    colour, marker = _STYLES[method]
-    heights = np.linspace(y - 0.3 * LINE, y + 0.3 * LINE, len(dots)) if len(dots) > 1 else [y] * len(dots)
-    axes.plot(dots, heights, ls="", marker="o", ms=1.8, mfc=colour, mew=0, alpha=0.35, zorder=2)
-    if math.isfinite(row["low"]):
-        axes.hlines(y, row["low"], row["high"], color=colour, lw=1.0, zorder=4)
-    if math.isfinite(row["difference"]):
-        axes.plot([row["difference"]], [y], ls="", marker=marker, ms=4.0, mfc=colour, mec="white", mew=0.4, zorder=5)
-    if row["mark"]:
-        _write(axes, row["mark"], _MARK / 2, y, size=6.5, color=darkened(colour), gid=f"mark-{name}")
-    if row["n_diverged"]:
-        count = f"†{row['n_diverged']}"
-        _write(axes, count, _MARK + _COUNT / 2, y, size=5.5, color=darkened(colour), gid=f"diverged-{name}")
-    numbers = [row["difference"], row["low"], row["high"], *dots]
-    return [float(number) for number in numbers if math.isfinite(number)]
+def _draw_arm(axes: Axes, arm: DrawnArm, y: float) -> None:
+    """Mean, interval and single seeds of one arm, and beside the axes its mark and count."""
+    colour, marker = _STYLES[arm.method]
+    heights = np.linspace(y - 0.3 * LINE, y + 0.3 * LINE, len(arm.dots)) if len(arm.dots) > 1 else [y] * len(arm.dots)
+    axes.plot(arm.dots, heights, ls="", marker="o", ms=1.8, mfc=colour, mew=0, alpha=0.35, zorder=2)
+    if math.isfinite(arm.low):
+        axes.hlines(y, arm.low, arm.high, color=colour, lw=1.0, zorder=4)
+    if math.isfinite(arm.difference):
+        axes.plot([arm.difference], [y], ls="", marker=marker, ms=4.0, mfc=colour, mec="white", mew=0.4, zorder=5)
+    low, high = axes.get_xlim()
+    for end, arrow, is_beyond in (
+        (low, "<", any(number < low for number in arm.numbers)),
+        (high, ">", any(number > high for number in arm.numbers)),
+    ):
+        if is_beyond:
+            style: dict[str, Any] = {"marker": arrow, "ms": 3.0, "mfc": colour, "mew": 0, "clip_on": False}
+            axes.plot([end], [y], ls="", zorder=6, gid=f"beyond-{arm.name}", **style)
+    if arm.mark:
+        _write(axes, arm.mark, _MARK / 2, y, size=6.5, color=darkened(colour), gid=f"mark-{arm.name}")
+    if arm.diverged:
+        count = f"†{arm.diverged}"
+        _write(axes, count, _MARK + _COUNT / 2, y, size=5.5, color=darkened(colour), gid=f"diverged-{arm.name}")
 
 
 def _write(axes: Axes, text: str, right: float, y: float, **style: Any) -> None:

@@ -97,7 +97,7 @@ class FinetuneStudy(Study):
 
     def default_of(self, dataset: str) -> Hyperparameters:
         """Those of a model that is not pretrained."""
-        return replace(self.default, pretext="none")
+        return Hyperparameters(pretext="none")
 
     def hyperparameters_of(self, dataset: str, method: FinetuneMethod) -> Hyperparameters:
         """How a method is pretrained on a data set: as was chosen, else without masking (but :data:`MASKS`), T 2."""
@@ -152,7 +152,7 @@ class FinetuneStudy(Study):
             choices = self.pretext_choices.get(dataset)
             how = "not tuned"
             if choices is not None:
-                how = f"chosen on validation with {seeds_of_choice(choices['Ours'].seeds, self.seeds)}"
+                how = f"chosen by linear probes on validation with {seeds_of_choice(choices['Ours'].seeds, self.seeds)}"
             alike.setdefault(f"{how}: {settings}", []).append(dataset)
         return tuple(f"{PRETEXTS_OF} {', '.join(datasets)}, {told}" for told, datasets in alike.items())
 

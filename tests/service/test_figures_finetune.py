@@ -10,10 +10,11 @@ from matplotlib.text import Text
 
 from adaptbin.config import Budget, Finetuning, Protocol
 from adaptbin.errors import DataError
-from sweeps.service.captions_finetune import axis_label, caption_text
+from sweeps.service.captions_finetune import axis_label, caption_text, figure_key
 from sweeps.service.figures_finetune import finetune_figure
 from sweeps.service.figures_style import save_figure
 from sweeps.service.methods_finetune import ENCODERS, PRETRAINED, FinetuneStudy
+from sweeps.service.rows_finetune import drawn_arms, goes_beyond
 from sweeps.service.tables import rows_of
 from sweeps.service.tables_finetune import finetune_tables
 from tests.service.synthetic import FakeCard, gaining, make_finetune_records, metrics_of, seeds
@@ -32,6 +33,11 @@ def tabulate(datasets=("eol",), n=10, scorer=None, metrics=None, target_sd=1.0, 
     return finetune_tables(records, study, metrics or metrics_of(study), metrics_of(study)), study
 
 
+def noisy_tabnet(dataset, encoder, method, seed):
+    """TabNet's scores scatter ten times as far."""
+    return gaining(noise=0.05 if encoder == "tabnet" else 0.004)(dataset, encoder, method, seed)
+
+
 CASES = {
     "one": {},
     "one, some diverged": {"scorer": some_diverge},
@@ -48,6 +54,8 @@ CASES = {
     "all diverged": {"scorer": lambda *_: None},
     "an encoder is missing": {"drop": 40},
     "large gains": {"scorer": gaining({"MR": 0.1, "BR": -0.1, "Ours": 0.2})},
+    "a noisy encoder": {"scorer": noisy_tabnet},
+    "a noisy encoder, three": {"scorer": noisy_tabnet, "datasets": ("eol", "hfc", "pt")},
     "another metric": {"metrics": {"eol": "accuracy"}},
 }
 
@@ -112,6 +120,24 @@ def test_each_arm_shows_its_difference_interval_and_seeds(datasets):
     assert len(rows) == len(ENCODERS) * len(PRETRAINED)
 
 
+def test_a_noisy_encoder_does_not_widen_the_axis_and_arrows_tell():
+    tables, study = tabulate(scorer=noisy_tabnet)
+    (axes,) = finetune_figure(tables, study).axes
+    low, high = axes.get_xlim()
+    arms = drawn_arms(tables, "eol")
+    beyond = {arm.name for arm in arms if min(arm.numbers) < low or max(arm.numbers) > high}
+    assert beyond and all("tabnet" in name for name in beyond)
+    arrows = [line for line in axes.lines if (line.get_gid() or "").startswith("beyond-")]
+    assert {line.get_gid().removeprefix("beyond-") for line in arrows} == beyond
+    assert {(line.get_marker(), line.get_xdata()[0]) for line in arrows} <= {("<", low), (">", high)}
+    assert "Arrows: goes on beyond the axis." in figure_key(tables)
+    assert "more than 3 times as far as the median encoder" in caption_text(tables, study)
+    usual, study = tabulate()
+    assert not goes_beyond(usual, "eol") and "rrows" not in figure_key(usual) + caption_text(usual, study)
+    # Nothing is cut of one or two encoders, of which neither is the usual one.
+    assert not goes_beyond(tabulate(encoders=("mlp", "tabnet"), scorer=noisy_tabnet)[0], "eol")
+
+
 def test_words_on_the_figure():
     def words(case):
         return " ".join(text.get_text() for text in finetune_figure(*tabulate(**CASES[case])).findobj(Text))
@@ -160,4 +186,5 @@ def test_the_caption_says_what_was_compared():
         assert part in text, part
     untested = caption_text(*tabulate(**CASES["probe"]))
     assert "No test was run and no mark is drawn: only the probes vary" in untested and "against BR" not in untested
+    assert "Seeds vary the fine-tuning only." in untested
     assert "all diverged" not in caption_text(*tabulate(**CASES["all diverged"]))

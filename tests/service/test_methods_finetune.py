@@ -89,7 +89,7 @@ def test_notes_tell_how_pretexts_were_trained() -> None:
     study = study_of("eol", "hfc", seeds=tuple(range(10)), pretext_choices={"hfc": choices("hfc", seeds=(0, 1, 2))})
     assert protocol_notes(study) == (
         f"Pretexts of eol, {untuned}",
-        f"Pretexts of hfc, chosen on validation with seeds 0 to 2 (here seeds 0 to 9): {tuned}",
+        f"Pretexts of hfc, chosen by linear probes on validation with seeds 0 to 2 (here seeds 0 to 9): {tuned}",
     )
     assert protocol_notes(study_of(budget=Budget(epochs=60), finetuning=Finetuning(epochs=10)))[0] == (
         "Reduced protocol: 2 seeds (full: 10), 60 pretraining epochs (full: 1000), 10 fine-tuning epochs (full: 100)"

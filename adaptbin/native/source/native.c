@@ -30,6 +30,7 @@ void *adaptbin_scratch(size_t bytes) {
 #define TILE_HEIGHTS HEIGHTS_12
 #include "products.h"
 #include "losses.h"
+#include "normalisation.h"
 #include "undefine.h"
 #define SET avx2
 #define TARGET __attribute__((target("avx2,fma")))
@@ -39,6 +40,7 @@ void *adaptbin_scratch(size_t bytes) {
 #define TILE_HEIGHTS HEIGHTS_6
 #include "products.h"
 #include "losses.h"
+#include "normalisation.h"
 #include "undefine.h"
 #elif defined(__aarch64__)
 #define SET neon
@@ -49,6 +51,7 @@ void *adaptbin_scratch(size_t bytes) {
 #define TILE_HEIGHTS HEIGHTS_6
 #include "products.h"
 #include "losses.h"
+#include "normalisation.h"
 #include "undefine.h"
 #endif
 
@@ -61,9 +64,15 @@ typedef struct {
     int (*reconstruct)(const Heads *, long, const float *, const int64_t *, long, long, const float *, long, long,
                        float *, float *);
     int (*adamw)(const Optimizer *, double, double, double);
+    int (*normalise_forward)(long, long, long, long, double, const float *, const float *, long, const float *, long,
+                             float *, float *, float *, float *, float *);
+    int (*normalise_backward)(long, long, long, long, const float *, const float *, const float *, long, const float *,
+                              float *, float *, float *);
 } Kernels;
 
-#define KERNELS(set) {#set, linear_forward_##set, linear_backward_##set, reconstruct_##set, adamw_##set}
+#define KERNELS(set) \
+    {#set, linear_forward_##set, linear_backward_##set, reconstruct_##set, adamw_##set, normalise_forward_##set, \
+     normalise_backward_##set}
 static const Kernels all[] = {
 #if defined(__x86_64__)
     KERNELS(avx512),
@@ -71,7 +80,7 @@ static const Kernels all[] = {
 #elif defined(__aarch64__)
     KERNELS(neon),
 #endif
-    {NULL, NULL, NULL, NULL, NULL},
+    {NULL, NULL, NULL, NULL, NULL, NULL, NULL},
 };
 static const Kernels *chosen;
 
@@ -99,7 +108,7 @@ int adaptbin_choose(const char *name) {
 }
 
 /* Raised with every change of a signature or a structure, so that a library left by older sources is not called. */
-int adaptbin_interface(void) { return 1; }
+int adaptbin_interface(void) { return 2; }
 
 /* The name of the set in use. */
 const char *adaptbin_chosen(void) { return chosen->name; }
@@ -128,4 +137,18 @@ int adaptbin_reconstruct(const Heads *heads, long rows, const float *hidden, con
 
 int adaptbin_adamw(const Optimizer *optimizer, double factor, double correction1, double correction2) {
     return chosen->adamw(optimizer, factor, correction1, correction2);
+}
+
+int adaptbin_normalise_forward(long pieces, long per, long rows, long width, double epsilon, const float *x,
+                               const float *weight, long weight_replica, const float *bias, long bias_replica,
+                               float *mean, float *variance, float *inverse, float *scaled, float *out) {
+    return chosen->normalise_forward(pieces, per, rows, width, epsilon, x, weight, weight_replica, bias, bias_replica,
+                                     mean, variance, inverse, scaled, out);
+}
+
+int adaptbin_normalise_backward(long pieces, long per, long rows, long width, const float *gradient,
+                                const float *scaled, const float *weight, long weight_replica, const float *inverse,
+                                float *of_weight, float *of_bias, float *below) {
+    return chosen->normalise_backward(pieces, per, rows, width, gradient, scaled, weight, weight_replica, inverse,
+                                      of_weight, of_bias, below);
 }
