@@ -112,7 +112,7 @@ class TestTheSameService:
                 raise RuntimeError("worn out")
             return fake_train(replicas, *arguments, **settings)
 
-        assert run(f"{SHORT} --seeds 3", tmp_path, InProcessRunner(train)) == 1
+        assert run(f"{SHORT} --seeds 3 --pack 1", tmp_path, InProcessRunner(train)) == 1
         shown = capsys.readouterr().err
         for kind in ("pretrain", "split"):
             assert f"  breast_cancer: 1 replicas (1 point, seeds 1 that vary the {kind}): failed: RuntimeError" in shown

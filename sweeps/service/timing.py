@@ -44,6 +44,9 @@ WIDEST = 1.9
 MOST_TIMED = 50
 """Epochs timed at most."""
 
+SLOW = 1.0
+"""A model's step that takes so many seconds, and more than there are for an epoch, is not taken again."""
+
 REFINING = 1.04
 """What splitting bins adds to the time of the epochs: timed ones are too few for features to be refined in them."""
 
@@ -93,23 +96,25 @@ def time_pack(
 
 
 def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.device, seconds: float) -> Timing:
+    from adaptbin.training.pack import STACK_ON_CPU
+
     finetuning = replicas[0].finetuning
     after = None if finetuning is None else _finetuning_seconds(replicas, finetuning, table, device, seconds)
     if after is not None and not replicas[0].budget.epochs:
         return Timing(0.0, after)
     models = list({pretraining_of(replica): replica for replica in replicas}.values())
-    models, rows, scale = _affordable(models, table, device, seconds / (4 * len(BINS)), _pretrainings)
+    models, rows, scale, slow = _affordable(models, table, device, seconds / (4 * len(BINS)), _pretrainings)
     epochs, point = models[0].budget.epochs, models[0].hyperparameters
-    costs = {}
+    costs = {} if slow is None else {0.0: slow}
     grows, refines = point.pretext == "adaptive_binning", "bins" in RECONSTRUCTED[point.pretext]
-    for bins in BINS if grows else BINS[:1]:
+    for bins in () if slow is not None else BINS if grows else BINS[:1]:
         stacks = _pretrainings(models, rows, device, bins)
         cost = _epoch_seconds(stacks, device, seconds / (2 * len(BINS)))
         costs[_width(stacks, device)] = cost / len(models) * scale
     width = mean_bins(epochs, point, len(table.train)) * (1.0 if _is_compiled(device) else WIDEST)
     if after is None:
-        probed = stacks[0].replicas if scale == 1 else models[:1]
-        after = _probe_seconds(probed, table, rows, device, scale)
+        some = STACK_ON_CPU if device.type == "cpu" else len(models)
+        after = _probe_seconds(models[:some] if scale == 1 else models[:1], table, rows, device, scale)
     return Timing(_line(costs, width) * epochs * (REFINING if refines else 1.0), after)
 
 
@@ -119,7 +124,9 @@ def _finetuning_seconds(
     """Seconds of one replica's fine-tuning, as if none left before its last epoch."""
     # However many epochs fit in the time, no stack comes to its last.
     longer = [replace(r, finetuning=replace(finetuning, epochs=MOST_TIMED + 10)) for r in replicas]
-    members, rows, scale = _affordable(longer, table, device, seconds / 8, _finetunings)
+    members, rows, scale, slow = _affordable(longer, table, device, seconds / 8, _finetunings)
+    if slow is not None:
+        return slow * finetuning.epochs
     stacks = _finetunings(members, rows, device)
     found: list[float] = []
     end, idle = time.perf_counter() + seconds / 4, _warm_ups(device)
@@ -133,21 +140,28 @@ def _finetuning_seconds(
 
 def _affordable(
     models: Sequence[Replica], table: EncodedTable, device: torch.device, seconds: float, make: Make
-) -> tuple[list[Replica], EncodedTable, float]:
-    """Models and rows whose epoch takes about so long, and how many times their steps a whole epoch's are."""
+) -> tuple[list[Replica], EncodedTable, float, float | None]:
+    """Models and rows whose epoch takes about so long, and how many times their steps a whole epoch's are.
+
+    Where even a step of one model takes far longer, it stands for all: last come the seconds of a model's epoch by it.
+    """
     from adaptbin.training.pack import STACK_ON_CPU
 
     batch, chosen = models[0].architecture.batch_size, list(models)
     all_steps = -(-len(table.train) // batch)
     # A step or two tell how many can be afforded; a GPU computes many models about as fast as one.
     trial = make(chosen[:1] if device.type == "cpu" else chosen, _cut(table, batch), device)
+    count = sum(len(stack.replicas) for stack in trial)
+    step = _clock(device, lambda: _epoch(trial)) / count
+    if device.type == "cpu" and step > max(SLOW, seconds):
+        return chosen, _cut(table, 2 * batch), all_steps / min(2, all_steps), step * all_steps
     _warm_up(trial, device)
-    step = _clock(device, lambda: _epoch(trial)) / sum(len(stack.replicas) for stack in trial)
+    step = _clock(device, lambda: _epoch(trial)) / count
     affordable = seconds / max(step, 1e-9)  # steps times models
     if device.type == "cpu" and len(chosen) * all_steps > affordable:
         chosen = chosen[:STACK_ON_CPU]
     steps = min(all_steps, max(2, int(affordable / len(chosen))))
-    return chosen, _cut(table, steps * batch), all_steps / steps
+    return chosen, _cut(table, steps * batch), all_steps / steps, None
 
 
 def _epoch_seconds(stacks: Stacks, device: torch.device, seconds: float) -> float:
@@ -189,7 +203,7 @@ def _probe_seconds(
 
     from adaptbin.training.probe import probe
 
-    first = replicas[0]
+    first, rows = replicas[0], replace(rows, val=table.val)  # a few rows of one class have no score
     # Their time does not depend on what the embeddings hold.
     shape = (len(replicas), len(table.inputs), encoder_size(first.architecture, table.inputs.shape[1]).width)
     embeddings = torch.randn(shape, generator=torch.Generator()).to(device)
@@ -224,7 +238,9 @@ def _starting_with(bins: int, replica: Replica) -> Replica:
 
 
 def _cut(table: EncodedTable, rows: int) -> EncodedTable:
-    return replace(table, train=table.train[:rows])
+    """So many train rows, and as large a part of the rows of validation, which fine-tuning looks at in every epoch."""
+    kept = -(-len(table.val) * min(rows, len(table.train)) // len(table.train))
+    return replace(table, train=table.train[:rows], val=table.val[:kept])
 
 
 def _epoch(stacks: Stacks) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from adaptbin.config import Budget, EncoderName, Finetuning, Hyperparameters, Replica
 from adaptbin.data import EncodedTable, get_card
+from sweeps.service import timing
 from sweeps.service.panels import SensitivityStudy
 from sweeps.service.timing import BINS_PER_EPOCH, QUIET_EPOCHS, mean_bins, time_pack
 from tests.paths import using
@@ -33,12 +34,12 @@ def test_bins_grow_from_the_first_to_the_most() -> None:
 @pytest.mark.parametrize("path", ["compiled", "plain"])
 def test_a_pack_is_timed(breast_cancer: EncodedTable, path: str) -> None:
     if path == "compiled":
-        timing = time_pack(replicas(1000), breast_cancer, seconds=0.3)
+        found = time_pack(replicas(1000), breast_cancer, seconds=0.3)
     else:
         with using("plain"):
-            timing = time_pack(replicas(1000)[:3], breast_cancer, seconds=0.3)
-    assert 0.05 < timing.per_model < 500
-    assert 0 < timing.per_replica < 50
+            found = time_pack(replicas(1000)[:3], breast_cancer, seconds=0.3)
+    assert 0.05 < found.per_model < 500
+    assert 0 < found.per_replica < 50
 
 
 def test_timing_leaves_threads_and_random_state_alone(breast_cancer: EncodedTable) -> None:
@@ -50,14 +51,22 @@ def test_timing_leaves_threads_and_random_state_alone(breast_cancer: EncodedTabl
     assert pack == replicas(10)
 
 
-def test_a_part_of_the_rows_stands_for_all(breast_cancer: EncodedTable) -> None:
-    # No time at all: two steps of one stack must do.
-    timing = time_pack(replicas(1000), breast_cancer, seconds=1e-9)
-    assert timing.per_model > 0
+@pytest.mark.parametrize("slow", [timing.SLOW, 0.0])
+def test_a_part_of_the_rows_stands_for_all(
+    breast_cancer: EncodedTable, slow: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "SLOW", slow)
+    # No time at all: two steps of one stack must do, or one of one model.
+    found = time_pack(replicas(1000), breast_cancer, seconds=1e-9)
+    assert 0.05 < found.per_model < 500
 
 
+@pytest.mark.parametrize("slow", [timing.SLOW, 0.0])
 @pytest.mark.parametrize("encoder", ["mlp", "tabnet"])
-def test_fine_tuning_is_timed(breast_cancer: EncodedTable, encoder: EncoderName) -> None:
+def test_fine_tuning_is_timed(
+    breast_cancer: EncodedTable, encoder: EncoderName, slow: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timing, "SLOW", slow)
     study = EncoderStudy(
         cards=(get_card("breast_cancer"),),
         seeds=(0, 1),
@@ -66,8 +75,8 @@ def test_fine_tuning_is_timed(breast_cancer: EncodedTable, encoder: EncoderName)
         budget=Budget(epochs=1000),
     )
     scratch, pretrained = (
-        time_pack([r for r in study.all_replicas if r.hyperparameters == point], breast_cancer, seconds=0.1)
+        time_pack([r for r in study.all_replicas if r.hyperparameters == point], breast_cancer, seconds=1e-3)
         for point in study.unique_points
     )
     assert scratch.per_model == 0 < pretrained.per_model
-    assert 0.05 < scratch.per_replica < 500 and 0.05 < pretrained.per_replica < 500
+    assert 0.001 < scratch.per_replica < 500 and 0.001 < pretrained.per_replica < 500
