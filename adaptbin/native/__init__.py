@@ -203,7 +203,8 @@ def normalise_backward(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of the pieces [R, G, S, C], and of weight and bias [R, G, 1, C] piece by piece.
 
-    gradient [R, G, S, C], of the output, and scaled contiguous; the others as :func:`normalise_forward` takes and gives them.
+    gradient [R, G, S, C], of the output, and scaled contiguous; the others as :func:`normalise_forward` takes and gives
+    them.
     """
     replicas, ghosts, rows, width = scaled.shape
     below = scaled.new_empty(scaled.shape)
