@@ -44,8 +44,8 @@ class FineTuning:
     that its encoder comes from; None starts from scratch, with the weights that the same seed's pretraining starts
     from.  ``draws`` may be shared by the stacks of a pack, which then run epoch by epoch.
 
-    A replica whose weights are no longer finite keeps the best epoch it had, as one that only got worse does; without
-    any it has diverged.  Raises ConfigError for settings that differ, and for the pretraining of another replica.
+    A replica whose weights are no longer finite has diverged, as in pretraining, whatever its best epoch was.  Raises
+    ConfigError for settings that differ, and for the pretraining of another replica.
     """
 
     def __init__(
@@ -267,10 +267,14 @@ class FineTuning:
         self._bind(bank, self.best_statistics)
 
     def scores(self) -> list[Scores]:
-        """Of every replica, at its best epoch; test is read here and nowhere else.  The last thing to do."""
+        """Of every replica, at its best epoch; none of one that broke.
+
+        Test is read here and nowhere else.  The last thing to do.
+        """
         self.take_best()
         outputs = {part: self._outputs(part).cpu() for part in ("val", "test")}
-        return scores_of(outputs, self.best_epoch.cpu().tolist(), self.replicas, self.table)
+        found = scores_of(outputs, self.best_epoch.cpu().tolist(), self.replicas, self.table)
+        return [Scores([], {}) if broke else scores for scores, broke in zip(found, self.broke, strict=True)]
 
     def told_of(self, position: int) -> dict[str, Any]:
         """What a record keeps of the way there: epochs trained, why no more, and curves of loss and validation score.

@@ -38,6 +38,8 @@ def choice_text(tables: ArchitectureTables, study: ArchitectureStudy) -> str:
         return f"Chosen: {chosen}. The paper's choice ({paper}) has a diverged seed and cannot be compared."
     if found.is_reproduced:
         return f"The paper's choice is reproduced: {chosen}; {runner_up_text(decision, study)}."
+    if found.paper.difference == 0:
+        return f"The paper's choice ({paper}) ties with a simpler one, which is chosen: {chosen}."
     return (
         f"The paper's choice is not reproduced. Chosen: {chosen}. The paper's: {paper}; "
         f"{scores_text(points, 'paper')}; {behind_text(found.paper)}, {_within_text(found)}."

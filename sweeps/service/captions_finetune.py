@@ -82,15 +82,16 @@ def _arrows(tables: FinetuneTables) -> str:
 def _second_family(contrasts: pd.DataFrame) -> str:
     if contrasts.empty or (contrasts["test"] == "none").all():
         return ""
+    floor = floor_text(contrasts[contrasts["test"] != "none"])
     return (
         f"{' and '.join(AGAINST['BR'])} are tested against BR, too: of each encoder a family of its own, of "
-        f"{len(AGAINST['BR'])}, whose marks are in the table."
+        f"{len(AGAINST['BR'])}, whose marks are in the table ({floor})."
     )
 
 
 def _dataset_line(tables: FinetuneTables, dataset: str) -> str:
     """What the tests of one data set rest on: rows, scores from scratch, noise, floors, margin, and what diverged."""
-    replicas, contrasts = rows_of(tables.replicas, dataset), rows_of(tables.significance, dataset)
+    replicas, contrasts = rows_of(tables.replicas, dataset), rows_of(tables.against("supervised"), dataset)
     scratch = rows_of(tables.table, dataset)
     scratch = scratch[(scratch["method"] == "supervised") & (scratch["n"] > 0)]
     tested = contrasts[contrasts["test"] != "none"]

@@ -40,7 +40,7 @@ TARGET_SD_MARGIN = 0.02
 
 _NAN_PAIR = (math.nan, math.nan)
 
-PROBE_NOTE = "no test: only the probes vary, and one pretraining says nothing about another"
+PROBE_NOTE = "no test: seeds vary the evaluation alone, and one pretraining says nothing about another"
 
 Place = Mapping[str, Any]
 """Columns of the table of replicas that name a point -> what they hold for it."""

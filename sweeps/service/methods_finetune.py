@@ -12,7 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self, get_args
 
-from adaptbin.config import EncoderName, Finetuning, Hyperparameters
+from adaptbin.config import Budget, EncoderName, Finetuning, Hyperparameters
 from adaptbin.errors import ConfigError
 from sweeps.service.choice import Choice
 from sweeps.service.methods import PRETEXTS, Objective, candidate_words
@@ -93,6 +93,11 @@ class FinetuneStudy(Study):
         for dataset, choices in self.pretext_choices.items():
             if lacking := [objective for objective in PRETRAINED if objective not in choices]:
                 raise ConfigError(f"all pretexts of {dataset} must be chosen, or none, got none for {lacking[0]}")
+            made_with = {(chosen.seeds, chosen.budget) for chosen in choices.values()}
+            if len(made_with) > 1:
+                raise ConfigError(
+                    f"pretexts of {dataset} must be chosen with the same seeds and probes, got {len(made_with)} kinds"
+                )
         super().__post_init__()
 
     def default_of(self, dataset: str) -> Hyperparameters:
@@ -152,7 +157,12 @@ class FinetuneStudy(Study):
             choices = self.pretext_choices.get(dataset)
             how = "not tuned"
             if choices is not None:
-                how = f"chosen by linear probes on validation with {seeds_of_choice(choices['Ours'].seeds, self.seeds)}"
+                ours = choices["Ours"]
+                probes = "linear probes"
+                if (ours.budget.probes, ours.budget.probe_epochs) != (Budget.probes, Budget.probe_epochs):
+                    probes = f"{ours.budget.probes} x {ours.budget.probe_epochs} epochs of linear probes"
+                    probes += f" (full: {Budget.probes} x {Budget.probe_epochs})"
+                how = f"chosen by {probes} on validation with {seeds_of_choice(ours.seeds, self.seeds)}"
             alike.setdefault(f"{how}: {settings}", []).append(dataset)
         return tuple(f"{PRETEXTS_OF} {', '.join(datasets)}, {told}" for told, datasets in alike.items())
 

@@ -50,7 +50,10 @@ def architectures_frame(sources: Sources) -> pd.DataFrame:
 def _verdict(row: dict[Any, Any]) -> str:
     if row["reproduced"]:
         return "reproduced"
-    return "within one standard error" if row["within_one_standard_error"] else "not reproduced"
+    if row["difference"] == 0:
+        return "a tie"
+    within = str(row["within_one_standard_error"]) == "True"  # empty where one seed has no standard error
+    return "within one standard error" if within else "not reproduced"
 
 
 def architecture_cells(architectures: pd.DataFrame) -> tuple[list[str], list[list[Any]], str]:

@@ -43,8 +43,6 @@ UNTESTED = ("ours_above_bin_recon", "finetuned_above_mr")
 _FINETUNED = {"supervised": "finetuned_above_supervised", "BR": "finetuned_above_bin_recon"}
 """What a fine-tuned model was tested against -> ordering."""
 
-_REVERSED = {"better": "worse", "worse": "better"}
-
 COLUMNS = (
     *("ordering", "dataset", "name", "metric", "study", "protocol", "n", "n_diverged", "difference", "holds"),
     *("tested", "p_holm", "mark", "verdict", "paper_difference"),
@@ -84,8 +82,9 @@ def counts_frame(orderings: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for (ordering, protocol), group in orderings.groupby(["ordering", "protocol"], sort=False):
-        # Verdicts are of the side that should be worse.
-        worse, better = (group["verdict"].str.contains(word) for word in ("worse", "better"))
+        # Verdicts are of the side that should be worse, but of ours where fine-tuned models are compared.
+        words = ("better", "worse") if ordering in _FINETUNED.values() else ("worse", "better")
+        worse, better = (group["verdict"].str.contains(word) for word in words)
         paper = group["paper_difference"].dropna()
         rows.append(
             {
@@ -166,15 +165,15 @@ def _finetuned(source: Source) -> Iterator[dict[str, Any]]:
     """Ours against supervised and against BR, encoder by encoder, with the tests that were planned."""
     contrasts = source.table("significance.csv")
     for row in [] if contrasts is None else contrasts[contrasts["method"] == "Ours"].to_dict("records"):
+        if not row["n"]:
+            continue
         # These contrasts are of ours minus the other.
-        verdict = "" if pd.isna(row["verdict"]) else row["verdict"]
         reverse = {name: -row[name] for name in ("difference", "statistic")}
-        reverse["verdict"] = ", ".join(_REVERSED.get(word, word) for word in verdict.split(", "))
         yield _finetuned_row(source, row["encoder"], row["against"], _tested(source, {**row, **reverse}, may_tie=False))
 
 
 def _finetuned_against_mr(source: Source) -> Iterator[dict[str, Any]]:
-    """Ours against MR, encoder by encoder: means, which say nothing where a seed diverged."""
+    """Ours against MR, encoder by encoder: means, which say nothing where a seed diverged or is missing."""
     table = source.table("table.csv")
     rows = {} if table is None else {(row["encoder"], row["method"]): row for row in table.to_dict("records")}
     for (encoder, method), ours in rows.items():
@@ -182,6 +181,7 @@ def _finetuned_against_mr(source: Source) -> Iterator[dict[str, Any]]:
         if method != "Ours" or other is None or not all(row["n"] + row["n_diverged"] for row in (ours, other)):
             continue
         metric, n_diverged = get_metric(ours["metric"]), int(ours["n_diverged"] + other["n_diverged"])
+        missing = ours["n_missing"] or other["n_missing"]
         means = [np.array([row["mean"]], dtype=np.float64) for row in (ours, other)]
         difference = float(signed_differences(means[0], means[1], metric.sign)[0])
         told = {
@@ -192,7 +192,7 @@ def _finetuned_against_mr(source: Source) -> Iterator[dict[str, Any]]:
             "n": min(int(ours["n"]), int(other["n"])),
             "n_diverged": n_diverged,
             "difference": paper_scale(metric) * difference if math.isfinite(difference) else _NAN,
-            "holds": "undecided" if n_diverged else _yes(difference > 0),
+            "holds": "undecided" if n_diverged or missing else _yes(difference > 0),
             "tested": False,
             "p_holm": _NAN,
             "mark": "",

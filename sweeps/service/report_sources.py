@@ -35,7 +35,7 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         "significance.csv": (*_CONTRAST, "group", "variant"),
     },
     FINETUNE: {
-        "table.csv": (*_SCORES, "encoder", "method", "setting", "chosen"),
+        "table.csv": (*_SCORES, "encoder", "method", "setting", "chosen", "n_missing"),
         "significance.csv": (*_CONTRAST, "encoder", "method", "against"),
     },
     "sensitivity": {

@@ -51,10 +51,12 @@ class DrawnArm:
 
 
 def drawn_arms(tables: FinetuneTables, dataset: str) -> list[DrawnArm]:
-    """All arms of a data set that have a contrast, in the order of the table."""
+    """All arms of a data set whose encoder has records, in the order of the table."""
     replicas, found = rows_of(tables.replicas, dataset), []
     for row in rows_of(tables.against("supervised"), dataset).to_dict("records"):
         of_encoder = replicas[replicas["encoder"] == row["encoder"]]
+        if of_encoder.empty:
+            continue
         of_encoder = of_encoder.assign(is_default=of_encoder["method"] == "supervised")
         found.append(
             DrawnArm(

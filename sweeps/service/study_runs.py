@@ -30,9 +30,12 @@ class StudyRuns:
             for seeds_vary, replicas in _by_kind_of_seeds(study, dataset).items():
                 unfinished = dict.fromkeys(point_of(replica) for replica in replicas if replica.id not in done)
                 default = study.default_point_of(dataset)
+                identity = study.replica(study.card(dataset), default, study.seeds[0], seeds_vary).identity()
+                # The default may be from scratch: how long the others are pretrained is what the study is called by.
+                epochs = max(point.budget.epochs for point in study.points_of(dataset))
                 self._runs[dataset, seeds_vary] = tracker.study(
                     study.name if len(study.all_seeds_vary) == 1 else f"{study.name} ({seeds_vary})",
-                    study.replica(study.card(dataset), default, study.seeds[0], seeds_vary).identity(),
+                    {**identity, "budget": {**identity["budget"], "epochs": epochs}},
                     default.hyperparameters.to_dict(),
                     points=[point.settings(study.moved) for point in study.points_of(dataset)],
                     unfinished=[point.settings(study.moved) for point in unfinished],

@@ -75,7 +75,9 @@ class ArchitectureTables:
             "low": found.paper.low,
             "high": found.paper.high,
             "standard_error": found.standard_error,
-            "within_one_standard_error": found.is_within,
+            "within_one_standard_error": found.is_within
+            if found.is_reproduced or not math.isnan(found.standard_error)
+            else None,
             "reproduced": found.is_reproduced,
         }
         return pd.DataFrame([{**same, **told, **numbers}], columns=_COMPARED)

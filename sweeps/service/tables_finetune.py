@@ -96,15 +96,16 @@ def finetune_tables(
 
 def _contrasts(of_dataset: pd.DataFrame, dataset: str, study: FinetuneStudy) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
+    if of_dataset.empty:
+        return rows
     for encoder in study.encoders:
-        of_encoder = of_dataset[of_dataset["encoder"] == encoder]
-        if of_encoder.empty:
-            continue
+        of_encoder = of_dataset["encoder"] == encoder
         for other, methods in AGAINST.items():
-            compared = of_encoder.assign(is_default=of_encoder["method"] == other)
-            places = [{"method": method} for method in methods]
+            # An encoder without records keeps its contrasts: the family of all must not shrink for the others.
+            compared = of_dataset.assign(is_default=of_encoder & (of_dataset["method"] == other))
+            places = [{"encoder": encoder, "method": method} for method in methods]
             family = family_rows(compared, places, test=study.test, planned=len(study.seeds))
-            rows += [{"dataset": dataset, "encoder": encoder, "against": other, **row} for row in family]
+            rows += [{"dataset": dataset, "against": other, **row} for row in family]
     return judged(rows)
 
 

@@ -124,8 +124,15 @@ def finetune_tables(
     lines = {finetune_line(encoder, method): (encoder, method) for encoder in ENCODERS for method in METHODS}
     means = {line: paper_mean(4, line, dataset) + (shifts or {}).get(line, 0.0) for line in lines}
     rows = [
-        {"dataset": dataset, "encoder": encoder, "method": method, "metric": metric.name, "n": 10, "n_diverged": 0}
-        | {"mean": means[line], "sd": 0.002, "chosen": encoder == "mlp" and method != "supervised"}
+        {"dataset": dataset, "encoder": encoder, "method": method, "metric": metric.name}
+        | {
+            "n": 10,
+            "n_diverged": 0,
+            "n_missing": 0,
+            "mean": means[line],
+            "sd": 0.002,
+            "chosen": encoder == "mlp" and method != "supervised",
+        }
         | {"setting": "not pretrained" if method == "supervised" else "none, T 2"}
         | dict(changed.get(line, {}))
         for line, (encoder, method) in lines.items()

@@ -242,7 +242,10 @@ def test_an_exploratory_metric_is_labelled_on_figure_and_caption():
         ({}, "* p ≤ 0.05; ** p ≤ 0.01 (vs default, Holm within panel); ≈ equivalent within ±0.01."),
         ({"n": 5}, "No difference can be significant (least adjusted p 0.25); ≈ equivalent within ±0.01."),
         ({"n": 1}, "No marks: needs at least 2 pairs, got 1."),
-        ({"seeds_vary": "probe"}, "No marks: only the probes vary, and one pretraining says nothing about another."),
+        (
+            {"seeds_vary": "probe"},
+            "No marks: seeds vary the evaluation alone, and one pretraining says nothing about another.",
+        ),
     ],
 )
 def test_mark_key_names_only_what_can_appear(options, key):
@@ -281,7 +284,7 @@ def test_caption_says_what_the_reader_must_know():
 @pytest.mark.parametrize(
     ("options", "parts"),
     [
-        ({"seeds_vary": "probe"}, ["No test was run and no mark is drawn: only the probes vary"]),
+        ({"seeds_vary": "probe"}, ["No test was run and no mark is drawn: seeds vary the evaluation alone"]),
         ({"n": 1}, ["over 1 seed", "dashed line: the default", "needs at least 2 pairs, got 1"]),
         ({"n": 3}, ["adjusted 1: no star can be reached", "margin out of reach in"]),
         ({"seeds_vary": "split"}, ["corrected resampled t test", "no floor on p", "Each seed has its own split."]),

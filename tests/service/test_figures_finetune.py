@@ -178,13 +178,16 @@ def test_the_caption_says_what_was_compared():
         "contrasts of an encoder of one data set (over all 25 contrasts of a data set: column p_holm_figure",
         "MR and Ours are tested against BR, too: of each encoder a family of its own, of 2, whose marks are in the",
         "eol: QWK (higher is better); n_test = 423; supervised MLP 0.",
-        "n = 10 pairs; least possible p 0.00195, adjusted 0.00391: at most **; margin ±0.01;",
+        "n = 10 pairs; least possible p 0.00195, adjusted 0.00586: at most **; margin ±0.01;",
         "3 of 200 replicas diverged.",
         "eol, triggers, splits and bins per feature of Ours: MLP 210, 160, 10.0; ResNet",
         "Pretexts of eol, not tuned: ",
     ):
         assert part in text, part
     untested = caption_text(*tabulate(**CASES["probe"]))
-    assert "No test was run and no mark is drawn: only the probes vary" in untested and "against BR" not in untested
+    assert (
+        "No test was run and no mark is drawn: seeds vary the evaluation alone" in untested
+        and "against BR" not in untested
+    )
     assert "Seeds vary the fine-tuning only." in untested
     assert "all diverged" not in caption_text(*tabulate(**CASES["all diverged"]))

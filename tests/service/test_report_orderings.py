@@ -133,7 +133,7 @@ def test_fine_tuned_against_the_others_with_the_same_encoder(tmp_path: Path, dat
             assert row["holds"] == ("yes" if row["difference"] > 0 else "no")
             assert row["tested"] == (other != "MR")
     lost_to = rows["MLP/Ours against MLP/supervised"]
-    assert (lost_to["holds"], lost_to["mark"], lost_to["verdict"]) == ("no", "**", "better")
+    assert (lost_to["holds"], lost_to["mark"], lost_to["verdict"]) == ("no", "**", "worse")
     counts = {row["ordering"]: row for row in counts_frame(orderings).to_dict("records")}
     row = counts["finetuned_above_supervised"]
     assert row["fail_significantly"] >= 1 and row["hold_significantly"] >= 1 and row["compared"] == 5

@@ -127,9 +127,16 @@ def test_diverged_seeds_count_and_have_the_worst_rank():
     assert np.isnan(rows.loc[("supervised", "Ours"), "p_tost"])
 
 
-def test_missing_seeds_are_told_and_an_encoder_without_any_has_no_contrast():
+def test_missing_seeds_are_told_and_an_encoder_without_any_keeps_its_place_in_the_family_of_all():
+    whole, _, _ = tabulate()
     tables, _, _ = tabulate(drop=40)  # all of tabnet
-    assert set(tables.significance["encoder"]) == {"mlp"}
+    absent = tables.significance[tables.significance["encoder"] == "tabnet"]
+    assert (
+        len(absent) == 5 and set(absent["test"]) == {"none"} and set(absent["mark"]) == {""} and not absent["n"].any()
+    )
+    assert set(tables.significance["figure_family"]) == {10}
+    of_mlp = [frame.significance[frame.significance["encoder"] == "mlp"] for frame in (whole, tables)]
+    assert (of_mlp[1]["p_holm_figure"] >= of_mlp[0]["p_holm_figure"] - 1e-12).all()
     assert list(tables.table["n_missing"]) == [0] * 4 + [10] * 4 and len(tables.table) == 8
     tables, _, _ = tabulate(drop=12)  # tabnet without Ours, and two seeds less of BR
     rows = tables.significance[tables.significance["encoder"] == "tabnet"].set_index(["against", "method"])
