@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from adaptbin import native
 from adaptbin.encoders.products import Parameters
 from adaptbin.errors import ShapeError
 from adaptbin.replicas.parameters import ParameterBank
@@ -158,7 +159,8 @@ class AutogradEncoder(ReplicaEncoder):
         # An input of codes only is in no graph: codes are looked up, and their gradient is 0.
         found = torch.autograd.grad(outputs, sources, given, materialize_grads=True)
         for held, new in zip(self._leaves.gradients.values(), found, strict=False):
-            if new.data_ptr() != held.data_ptr():  # where compiled kernels have not written it in place
+            # Compiled kernels have written theirs in place.
+            if not native.serves(held) or new.data_ptr() != held.data_ptr():
                 held.copy_(new)
         del self._embedding, self._input
         return found[-1] if input_gradient else None

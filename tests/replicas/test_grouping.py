@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica, SeedsVary
+from adaptbin.config import Architecture, Budget, Finetuning, Hyperparameters, Protocol, Replica, SeedsVary
 from adaptbin.replicas.grouping import group_replicas, model_id, stack_key
 
 BASE = Replica(
@@ -24,6 +24,7 @@ SHARED: dict[str, Any] = {
     "architecture": Architecture(width=24, depth=2, batch_size=64),
     "protocol": Protocol(mse_scale="released"),
     "budget": Budget(probes=2),
+    "finetuning": Finetuning(),
     "seeds_vary": "probe",
 }
 FREE: dict[str, Any] = {
@@ -93,6 +94,7 @@ def test_replicas_that_differ_in_their_probes_only_are_one_model(seeds_vary: See
     one, other = (replace(BASE, seeds_vary=seeds_vary, seed=seed) for seed in (0, 1))
     assert (model_id(one) == model_id(other)) == (seeds_vary == "probe")
     assert model_id(one) == model_id(replace(one, budget=Budget(probes=2, probe_epochs=3)))
+    assert model_id(one) == model_id(replace(one, finetuning=Finetuning()))
 
 
 @pytest.mark.parametrize("name", ["dataset", "fingerprint", "architecture", "protocol", "hyperparameters"])

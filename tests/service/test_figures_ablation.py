@@ -201,7 +201,7 @@ def test_the_caption_says_what_was_compared_and_what_the_parts_did():
 @pytest.mark.parametrize(
     ("case", "parts"),
     [
-        ("probe", ["No test was run and no mark is drawn: seeds vary the evaluation alone", "Seeds vary the probes only."]),
+        ("probe", ["no mark is drawn: seeds vary the evaluation alone", "Seeds vary the probes only."]),
         ("one seed", ["needs at least 2 pairs, got 1", "over 1 seed"]),
         ("split, two sets", ["corrected for shared rows between splits", "errors in sd of the train target"]),
         ("full itself", ["w/o FWA: nothing", "≡ identical scores", "Default point: t_max 2."]),
