@@ -83,6 +83,7 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     (study,) = kinds["study"]
     assert study.info.run_name == "finetune breast_cancer" and study.info.status == "FINISHED"
     assert artifacts_in_mlflow(tmp_path, study) == FILES
+    assert study.data.params["epochs"] == "2", "of what is pretrained"
     means = {point.info.run_name: point.data.metrics["test_mean"] for point in kinds["point"]}
     assert means["default"] == table.loc[("mlp", "supervised"), "mean"]
     assert means["encoder = resnet"] == table.loc[("resnet", "supervised"), "mean"]
@@ -159,7 +160,8 @@ class TestChoices:
         manifest = json.loads((folder_of(tmp_path) / "manifest.json").read_text())
         assert manifest["choices"]["breast_cancer"] == {name: chosen[name] for name in ("MR", "BR", "Ours")}
         assert manifest["notes"][-1].startswith(
-            "Pretexts of breast_cancer, chosen by linear probes on validation with the same seeds: MR "
+            "Pretexts of breast_cancer, chosen by 2 x 2 epochs of linear probes (full: 5 x 100) on validation with the "
+            "same seeds: MR "
         )
 
     def test_nothing_is_trained_when_a_choice_does_not_fit(

@@ -31,15 +31,15 @@ class StudyRuns:
                 unfinished = dict.fromkeys(point_of(replica) for replica in replicas if replica.id not in done)
                 default = study.default_point_of(dataset)
                 identity = study.replica(study.card(dataset), default, study.seeds[0], seeds_vary).identity()
-                # The default may be from scratch: how long the others are pretrained is what the study is called by.
-                epochs = max(point.budget.epochs for point in study.points_of(dataset))
                 self._runs[dataset, seeds_vary] = tracker.study(
                     study.name if len(study.all_seeds_vary) == 1 else f"{study.name} ({seeds_vary})",
-                    {**identity, "budget": {**identity["budget"], "epochs": epochs}},
+                    identity,
                     default.hyperparameters.to_dict(),
                     points=[point.settings(study.moved) for point in study.points_of(dataset)],
                     unfinished=[point.settings(study.moved) for point in unfinished],
                     moved=study.moved,
+                    # The default may be from scratch: the others' pretraining tells studies apart.
+                    epochs=max(point.budget.epochs for point in study.points_of(dataset)),
                     note=_note(study.only(dataset), seeds_vary),
                     tags={
                         "seeds": ",".join(map(str, study.seeds)),

@@ -90,6 +90,7 @@ class Tracker:
         points: Sequence[Mapping[str, Any]],
         unfinished: Sequence[Mapping[str, Any]] = (),
         moved: Sequence[str] = (),
+        epochs: int | None = None,
         note: str,
         tags: Mapping[str, Any] | None = None,
     ) -> StudyRun:
@@ -105,10 +106,13 @@ class Tracker:
                 list them in.
             unfinished: Those of them with replicas still to come; they are marked as running.
             moved: What points differ in besides hyperparameters.
+            epochs: Most epochs that one of them is pretrained for; by default those of ``identity``.
             note: Markdown shown on the run's page; replaced each time.
             tags: What may differ from one invocation to the next (seeds, panels); replaced each time.
         """
         settings = projection.study_settings(identity, default)
+        if epochs is not None:
+            settings["budget"] = {**settings["budget"], "epochs": epochs}
         key = projection.content_hash([name, settings])
         usual = projection.point_settings({**identity, "hyperparameters": default}, moved)
         study = StudyRun(identity["dataset"], key, tuple(sorted(usual.items())), tuple(moved))
