@@ -95,7 +95,8 @@ def test_scores_are_finite_within_bounds_and_complete(case: ScoredCase):
     for scores in evaluate_many(case.task, case.outputs, case.target, case.levels):
         assert tuple(scores) == metrics_of(case.task)
         for name, value in scores.items():
-            assert np.isfinite(value) and METRICS[name].low <= value <= METRICS[name].high
+            # A kappa of -1 comes out of its quotient a rounding below.
+            assert np.isfinite(value) and METRICS[name].low - 1e-12 <= value <= METRICS[name].high
 
 
 @given(case=scored_cases(task=Task.ORDINAL))
