@@ -146,12 +146,13 @@ class Architecture(_Config):
             value = getattr(self, name)
             _check_number(name, value, "a whole number >= 1", _whole(value, 1))
         _check_number("dropout", self.dropout, "in [0, 1)", _finite(self.dropout) and 0 <= self.dropout < 1)
+        wrong = ConfigError(f"encoder_settings must be numbers by name, got {self.encoder_settings!r}")
         try:
             settings = dict(self.encoder_settings)
-        except (TypeError, ValueError):
-            settings = {None: None}  # type: ignore[dict-item]
+        except (TypeError, ValueError) as error:
+            raise wrong from error
         if not all(isinstance(name, str) for name in settings):
-            raise ConfigError(f"encoder_settings must be numbers by name, got {self.encoder_settings!r}")
+            raise wrong
         for name, value in settings.items():
             _check_number(name, value, "a finite number", _finite(value))
         if settings and self.encoder == "mlp":

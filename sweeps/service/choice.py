@@ -169,7 +169,7 @@ def choices_for(options: Options, cards: Iterable[DatasetCard]) -> dict[str, Cho
         return {}
     found = {}
     for card in cards:
-        choice = read_choice(_choice_path(options.choice_from, card.key))
+        choice = read_choice(path_of_choice(options.choice_from, CHOOSING_STUDY, card.key, CHOICE_FILE))
         choice.require_fit(
             card,
             protocol=options.protocol,
@@ -181,13 +181,17 @@ def choices_for(options: Options, cards: Iterable[DatasetCard]) -> dict[str, Cho
     return found
 
 
-def _choice_path(named: Path, dataset: str) -> Path:
+def path_of_choice(named: Path, study: str, dataset: str, file: str) -> Path:
+    """What ``--choice-from`` names: ``file`` itself, or an output folder in which ``study`` left it for ``dataset``.
+
+    Raises ConfigError when it is neither.
+    """
     if named.is_file():
         return named
-    path = named / CHOOSING_STUDY / dataset / CHOICE_FILE
+    path = named / study / dataset / file
     if not path.is_file():
         raise ConfigError(
-            f"choice-from must be a {CHOICE_FILE}, or a folder that holds {path.relative_to(named)}, got {named}"
+            f"choice-from must be a {file}, or a folder that holds {path.relative_to(named)}, got {named}"
         )
     return path
 

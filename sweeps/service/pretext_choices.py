@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptbin.config import Hyperparameters, Protocol, SeedsVary
 from adaptbin.errors import ConfigError, unknown
-from sweeps.service.choice import Choice, choice_from_dict
+from sweeps.service.choice import Choice, choice_from_dict, path_of_choice
 from sweeps.service.decision import Decision, choice_of
 from sweeps.service.files import write_text
 from sweeps.service.methods import BENCHMARK, PRETEXTS, BenchmarkStudy, Objective
@@ -133,7 +133,7 @@ def pretext_choices_for(
         return {}
     objectives, found = tuple(objectives), {}
     for card in cards:
-        choices = read_choices(_choices_path(options.choice_from, card.key))
+        choices = read_choices(path_of_choice(options.choice_from, BENCHMARK, card.key, CHOICES_FILE))
         found[card.key] = {
             objective: choices.take(
                 objective,
@@ -146,14 +146,3 @@ def pretext_choices_for(
             for objective in objectives
         }
     return found
-
-
-def _choices_path(named: Path, dataset: str) -> Path:
-    if named.is_file():
-        return named
-    path = named / BENCHMARK / dataset / CHOICES_FILE
-    if not path.is_file():
-        raise ConfigError(
-            f"choice-from must be a {CHOICES_FILE}, or a folder that holds {path.relative_to(named)}, got {named}"
-        )
-    return path
