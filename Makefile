@@ -1,7 +1,8 @@
-# Three targets do everything on a machine with Python >= 3.11 and make:
+# These targets do everything on a machine with Python >= 3.11 and make:
 #   make sensitivity                            environment + the main job on an embedded data set, quick preset
 #   make sensitivity DATASET=eol PRESET=paper   the real one
 #   make test                                   lint, types, architecture, tests, coverage
+#   make explore                                property tests with new random cases, many of each
 #   make bench                                  timings and memory, against a plain training loop
 PYTHON ?= python3
 VENV ?= .venv
@@ -15,7 +16,7 @@ NATIVE := $(wildcard adaptbin/native/source/*)
 export OMP_NUM_THREADS = 1
 
 .DEFAULT_GOAL := help
-.PHONY: help sensitivity test bench image-check lint format clean
+.PHONY: help sensitivity test explore bench image-check lint format clean
 
 help: ## show the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -44,6 +45,9 @@ lint: $(VENV)/.dev ## style, types, and who may import whom
 
 test: lint ## everything CI runs (ADAPTBIN_DATA=folder: tests on the real files, which must then be there)
 	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal --cov --cov-report=term --cov-fail-under=90
+
+explore: $(VENV)/.dev ## property tests with new random cases, 1000 of each (what fails becomes an @example)
+	$(BIN)/python -m pytest --numprocesses 2 --dist worksteal -m hypothesis --hypothesis-profile=explore --timeout=3600
 
 bench: $(VENV)/.dev ## time stacked replicas against a plain loop on one core (13 minutes); adds to tests/benchmarks/RESULTS.md
 	$(BIN)/python -m tests.benchmarks.bench --write $(OPTIONS)

@@ -18,9 +18,11 @@ from adaptbin.data import ENVIRONMENT, EncodedTable, Table, encode, load_table
 
 GOLDEN = Path(__file__).parent / "golden"
 
-# A slow import or a busy core is no failure; pytest's own time limit stands.
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+# A slow import or a busy core is no failure; pytest's own time limit stands.  The cases are the same in every run, so
+# that a failure is of the change under test; `make explore` looks for new ones.
+settings.register_profile("repeatable", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture(scope="session")
