@@ -48,7 +48,8 @@ def mask_cross_entropy_(output: Tensor, masked: Tensor, columns: int, entries: T
 
 
 def standardised_indices(index: Tensor, rows: int, observed: Tensor | None = None) -> Tensor:
-    """Bin indices at mean 0 and sd 1 (ddof 0) over the dimension ``rows``; a column with one index is 0.
+    """Bin indices at mean 0 and sd 1 (ddof 0) over the dimension ``rows``, counted from the last as -1; a column with
+    one index is 0.
 
     index float64, of any shape -> the same shape.  observed bool, of a shape that spreads to it: which indices count,
     None for all; what the others become has no meaning.
