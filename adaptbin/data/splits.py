@@ -88,7 +88,7 @@ def _as_given(table: Table, rows: np.ndarray, split_seed: int) -> Split:
         for first, second in ((split.train, split.val), (split.train, split.test), (split.val, split.test)):
             shared = np.intersect1d(groups[first], groups[second])
             if shared.size:
-                raise DataError(f"{key}: rows of a group must be in one part of the split, got {shared[0]!r} in two")
+                raise DataError(f"{key}: rows of a group must be in one part of the split, got {shared.tolist()[0]!r} in two")
     return split
 
 
