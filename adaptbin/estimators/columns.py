@@ -149,9 +149,7 @@ class FittedColumns:
 def _categorical(given: Sequence[GivenColumn], asked: Any) -> list[bool]:
     """Per column whether it is categorical."""
     if isinstance(asked, str) and asked in ("from_dtype", "auto"):
-        return [
-            c.declared or (asked == "auto" and len(np.unique(c.values[~c.missing])) <= AUTO_LEVELS) for c in given
-        ]
+        return [c.declared or (asked == "auto" and len(np.unique(c.values[~c.missing])) <= AUTO_LEVELS) for c in given]
     if isinstance(asked, str) or not np.iterable(asked):
         raise ConfigError(
             "categorical_features must be 'from_dtype', 'auto', or a list of names, positions or truth values, "

@@ -1,9 +1,11 @@
 """Losses of the paper's baseline pretexts (its Table 1), with their gradients in closed form.
 
-Each is a mean over batch and columns; weights of entries, 0 where a value is missing, are 1 on average over the train
-rows (``adaptbin.training.rows.entry_weights``), so that none is divided by.  Outputs come with as many columns as their layer has, K > F: those past the F
-columns of the table take part in nothing.  They also keep rows apart: where K is F, torch goes through all replicas in
-one run, and rounds its last elements, whichever they are, in another way than the others.
+Each is a mean over batch and columns.  Weights of entries, 0 where a value is missing, are 1 on average over all rows
+(``adaptbin.training.rows.entry_weights``), so that nothing else is divided by.
+
+Outputs come with as many columns as their layer has, K > F: those past the F columns of the table take part in nothing.
+They also keep rows apart: where K is F, torch goes through all replicas in one run, and rounds its last elements,
+whichever they are, in another way than the others.
 """
 
 from __future__ import annotations

@@ -118,9 +118,7 @@ def test_what_must_be_complete_still_must() -> None:
 
 
 def test_a_column_named_as_an_indicator_is_refused() -> None:
-    columns = tuple(
-        dataclasses.replace(c, name="ratio is missing") if c.name == "answer" else c for c in CARD.columns
-    )
+    columns = tuple(dataclasses.replace(c, name="ratio is missing") if c.name == "answer" else c for c in CARD.columns)
     table = changed(lacking={"ratio": TRAIN[:2]})
     card = dataclasses.replace(CARD, columns=columns)
     renamed = make_table(card, table.features.rename(columns={"answer": "ratio is missing"}), table.target)

@@ -85,7 +85,10 @@ def test_a_gap_that_fit_did_not_have() -> None:
 @pytest.mark.parametrize(
     "table, message",
     [
-        (gappy().assign(age=[5.0, np.nan] * 60), "'age' must hold two numbers or more where it is not missing, got 5.0"),
+        (
+            gappy().assign(age=[5.0, np.nan] * 60),
+            "'age' must hold two numbers or more where it is not missing, got 5.0",
+        ),
         (gappy().rename(columns={"site": "age is missing"}), "must differ from those of indicators"),
         (gappy().assign(age=[np.inf, np.nan] * 60), "column 'age' must hold finite numbers, got inf in row 0"),
         (gappy()[["ward"]].assign(ward=[None] * 120), "at least one column must take two values or more"),
