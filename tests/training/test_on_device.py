@@ -133,9 +133,7 @@ def assert_close_runs(here: AdaptiveBinning, there: AdaptiveBinning) -> None:
 
 @pytest.mark.parametrize("lacking", [{}, {0: 0.3, 2: 0.5}])
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_a_run_on_another_device_is_the_cpus_and_waits_once_per_epoch(
-    schedule: str, lacking: dict[int, float]
-) -> None:
+def test_a_run_on_another_device_is_the_cpus_and_waits_once_per_epoch(schedule: str, lacking: dict[int, float]) -> None:
     replicas, table = crowd(schedule=schedule), with_missing(small_table(), lacking)
     here = AdaptiveBinning(replicas, table)
     with SecondDevice() as device:
