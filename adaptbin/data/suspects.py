@@ -15,8 +15,8 @@ from adaptbin.data.labels import Label
 from adaptbin.data.splits import Split
 from adaptbin.data.table import Table
 
-LEAK_SCORE = 0.98
-"""A column whose score alone is at least this is a suspect."""
+LEAK_SCORES = {"AUC": 0.98, "balanced accuracy": 0.98, "R²": 0.95}
+"""A column whose score alone is at least this is a suspect; a small tree cannot follow a straight line as well."""
 _LEAK_ROWS, _LEAST_LEAK_ROWS = 20_000, 50
 """Rows at most, and at least, that leaks are looked for in."""
 _LEAK_CELLS = 20_000_000
@@ -101,7 +101,7 @@ def find_leaks(table: Table, label: Label, train: np.ndarray) -> tuple[Leak, ...
     measure = "R²" if label.levels is None else "AUC" if len(label.levels) == 2 else "balanced accuracy"
     names = list(some.columns)
     scored = ((names[j], _alone(inputs[:, j], target, half, measure)) for j in columns)
-    found = [Leak(name, score, measure) for name, score in scored if score >= LEAK_SCORE]
+    found = [Leak(name, score, measure) for name, score in scored if score >= LEAK_SCORES[measure]]
     return tuple(sorted(found, key=lambda leak: -leak.score))
 
 
