@@ -40,12 +40,20 @@ class Cells:
     """[N] int64, position of each cell's value below; -1 where it is missing."""
     numbers: np.ndarray
     """[U] float64, NaN where a value is no number."""
-    words: np.ndarray
-    """[U] object (str): the values as written; numbers of typed files in short."""
+    texts: Any
+    """[U] pyarrow strings: the values as written; None for the numbers of a typed file."""
     is_date: bool
     """Whether all values are dates or moments."""
     notes: tuple[str, ...] = ()
     """How the text was read where that is not plain."""
+
+    @cached_property
+    def words(self) -> np.ndarray:
+        """[U] object (str): the values as written; numbers of typed files in short."""
+        if self.texts is None:
+            return np.array([*map(spell, self.numbers)], dtype=object)
+        found: np.ndarray = self.texts.to_numpy(zero_copy_only=False).astype(object)
+        return found
 
     @cached_property
     def is_word(self) -> np.ndarray:
@@ -87,12 +95,13 @@ class Cells:
 
     def looks_like_units(self) -> bool:
         """Whether the words are numbers with something after them, as "12 mg"."""
-        words = self.words[self.is_word]
-        return words.size > 0 and bool(_matches(words, _WITH_UNIT).all())
+        return bool(self.is_word.any()) and bool(_matches(self.texts, _WITH_UNIT)[self.is_word].all())
 
 
 def spell(number: float) -> str:
     """A number in short: 1.0 is "1"."""
+    if not np.isfinite(number):
+        return str(number)
     return str(int(number)) if abs(number) < 1e15 and number == int(number) else repr(float(number))
 
 
@@ -128,23 +137,13 @@ def _of_numbers(name: str, values: np.ndarray) -> Cells:
 
     codes, distinct = pd.factorize(np.where(np.isnan(values), np.nan, values + 0.0))
     numbers = np.asarray(distinct, dtype=np.float64)
-    return Cells(name, codes.astype(np.int64), numbers, _spell_lazily(numbers), is_date=False)
-
-
-def _spell_lazily(numbers: np.ndarray) -> np.ndarray:
-    """Words of numbers; those of more than a few thousand values are never read one by one, so they stay plain."""
-    return numbers.astype(object) if numbers.size > 5_000 else np.array([*map(_word_of, numbers)], dtype=object)
-
-
-def _word_of(number: float) -> str:
-    return spell(number) if np.isfinite(number) else str(number)
+    return Cells(name, codes.astype(np.int64), numbers, None, is_date=False)
 
 
 def _coded(name: str, column: Any, *, is_date: bool) -> Cells:
     coded = column.dictionary_encode()
-    words = coded.dictionary.to_numpy(zero_copy_only=False).astype(object)
     codes = coded.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int64)
-    return Cells(name, codes, np.full(words.size, np.nan), words, is_date=is_date)
+    return Cells(name, codes, np.full(len(coded.dictionary), np.nan), coded.dictionary, is_date=is_date)
 
 
 def _of_text(name: str, column: Any, missing_words: set[str], decimal_commas: bool) -> Cells:
@@ -164,10 +163,9 @@ def _of_text(name: str, column: Any, missing_words: set[str], decimal_commas: bo
     kept = np.flatnonzero(~gone)
     place = np.full(len(distinct) + 1, -1, dtype=np.int64)
     place[kept] = np.arange(kept.size)
-    words = distinct.take(arrow.array(kept)).to_numpy(zero_copy_only=False).astype(object)
-    numbers = numbers[kept]
-    is_date = words.size > 0 and bool(np.isnan(numbers).all()) and bool(_matches(words, _DATE).all())
-    return Cells(name, place[codes], numbers, words, is_date, notes)
+    texts, numbers = distinct.take(arrow.array(kept)), numbers[kept]
+    is_date = kept.size > 0 and bool(np.isnan(numbers).all()) and bool(_matches(texts, _DATE).all())
+    return Cells(name, place[codes], numbers, texts, is_date, notes)
 
 
 def _numbers_of(distinct: Any, gone: np.ndarray, decimal_commas: bool) -> tuple[np.ndarray, tuple[str, ...]]:
@@ -209,6 +207,5 @@ def _array(column: Any) -> np.ndarray:
     return found
 
 
-def _matches(words: np.ndarray, pattern: str) -> np.ndarray:
-    arrow, compute = require("pyarrow"), require("pyarrow.compute")
-    return _array(compute.match_substring_regex(arrow.array(words, type=arrow.string()), pattern))
+def _matches(texts: Any, pattern: str) -> np.ndarray:
+    return _array(require("pyarrow.compute").match_substring_regex(texts, pattern))

@@ -67,7 +67,7 @@ def judge(cells: Cells, fitted: np.ndarray, declared: Kind | None = None) -> Jud
     """
     codes = cells.codes[fitted]
     there = codes[codes >= 0]
-    seen = np.unique(there)
+    seen = np.flatnonzero(np.bincount(there, minlength=cells.numbers.size))
     n_missing, n_fitted_missing = int(cells.missing.sum()), int(codes.size - there.size)
     kind, reason, fault = _kind(cells, fitted.size, seen, there, n_fitted_missing)
     if declared is not None and declared != kind:
@@ -175,7 +175,7 @@ def _named(name: str, words: frozenset[str]) -> bool:
 
 def _may_group(cells: Cells) -> bool:
     """Whether rows may belong together by this column: ids that repeat, or words of many values that do."""
-    distinct, rows = cells.words.size, int((cells.codes >= 0).sum())
+    distinct, rows = cells.numbers.size, int((cells.codes >= 0).sum())
     if cells.is_date or not 2 < distinct <= rows / 2:
         return False
     if _named(cells.name, _OWNER_WORDS):

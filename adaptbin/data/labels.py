@@ -72,7 +72,7 @@ def read_label(
     not fit the values.
     """
     name = cells.name
-    if not cells.words.size:
+    if not cells.numbers.size:
         raise DataError(f"target {name!r} must have values, got none in all {cells.codes.size} rows")
     _refuse_infinite(cells)
     is_regression = task is Task.REGRESSION or (
