@@ -17,6 +17,7 @@ from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
 from tests.benchmarks import gpu, released_scores
+from tests.data.own_tables import frame, text
 from tests.service.report_folders import alternatives_table, write_study
 from tests.service.steered import Sweeping
 
@@ -101,7 +102,10 @@ def test_every_script_in_the_readme_is_run_here() -> None:
     assert all(any(command.startswith(other) for command in commands) for other in others)
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(SWEEPS)])
+OWN = [command for command in COMMANDS if "clinic.csv" in command]
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(SWEEPS) and c not in OWN])
 def test_sweep_command(
     command: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +125,21 @@ def test_sweep_command(
     # The chosen point is the default of the other study, and was trained before.
     assert after - before == (replicas - 2 if before else replicas)
     assert "mlflow ui" in capsys.readouterr().out
+
+
+def test_commands_of_an_own_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other: the second takes the card that the first has written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clinic.csv").write_text(text(frame()))
+    for command in OWN:
+        words = shlex.split(command)
+        script, replicas = SCRIPTS[words[1]]
+        assert script.main([*words[2:], *TINY, "--output", "mlruns"], runner=InProcessRunner()) == 0
+        assert "positive: 'died'" in capsys.readouterr().out
+    assert len(list((tmp_path / "mlruns" / "results" / "clinic").glob("*.json"))) == replicas
+    assert (tmp_path / "mlruns" / "sensitivity" / "clinic" / "card.yaml").is_file()
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/alternatives.py")])

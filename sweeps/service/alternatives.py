@@ -170,11 +170,11 @@ def _linear_model(card: Card, seed: int) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-    lacking = [column.name for column in card.columns if column.kind == "numerical" and column.missing]
-    filled = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
+    numbers = StandardScaler()
+    if any(column.missing for column in card.columns):
+        numbers = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), numbers)
     columns = make_column_transformer(
-        (StandardScaler(), [name for name in card.numerical if name not in lacking]),
-        (filled, lacking),
+        (numbers, list(card.numerical)),
         (OneHotEncoder(handle_unknown="ignore"), list(card.categorical)),
     )
     if card.task.is_classification:
