@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -15,7 +15,9 @@ from adaptbin.data.registry import CARDS
 from adaptbin.errors import ConfigError, unknown
 from adaptbin.metrics import METRICS
 from sweeps.service.architectures import DEPTHS, WIDTHS
+from sweeps.service.grid import DEFAULT_MASK_PROB
 from sweeps.service.methods_finetune import ENCODERS
+from sweeps.service.own_grids import OwnGrid, fields_help, read_grids, read_value
 from sweeps.service.panels import PANELS
 from sweeps.service.points import AskedTest
 from sweeps.service.variants import T_MAXS
@@ -39,9 +41,6 @@ PRESETS = {"paper": Preset(10, 1000, 100, 100), "quick": Preset(3, 60, 30, 10)}
 MOST_SEEDS = 10_000
 
 _PATH: Any = click.Path(path_type=Path)
-
-DEFAULT_MASK_PROB = 0.2
-"""p_m when a masking is asked for without one: the middle of the paper's grid .1 .2 .3."""
 
 
 def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
@@ -100,9 +99,12 @@ def seeds_vary_options() -> list[click.Parameter]:
 def panel_options() -> list[click.Parameter]:
     """Which panels are trained, and with which values."""
     return [
-        _option("--panel", _Names("panel", tuple(PANELS)), f"Panels to train, of: {', '.join(PANELS)}.  [default: all]",
+        _option("--panel", str, f"Panels to train, of: {', '.join(PANELS)}, or those of --grid.  [default: all]",
                 multiple=True),
-        _option("--value", _Value(), "One more value of a panel, as tau=0.003; may be repeated.", multiple=True),
+        _option("--value", str, "One more value of a panel, as tau=0.003; may be repeated.", multiple=True),
+        _option("--grid", _Grids(), "Own panels in place of the paper's; may be repeated: field=values, as "
+                "w_sord=1,3,10; two fields as a map, as 'w_sord=1,3,10*tau=1e-4,1e-3'; or a YAML file with a list of "
+                f"such.  Fields (and short names): {fields_help()}.", multiple=True),
     ]  # fmt: skip
 
 
@@ -301,19 +303,36 @@ class _One(click.ParamType[str]):
         return str(value)
 
 
-class _Value(click.ParamType[tuple[str, float]]):
+def panels_asked(given: Mapping[str, Any]) -> dict[str, Any]:
+    """``panel`` and ``value`` as typed, read as those of the paper's panels, or of the grids that are asked for."""
+    if given["grid"]:
+        words = [tuple(word.lower() for word in re.split(r"[,\s]+", text) if word) for text in given["panel"]]
+        return {"panel": tuple(words), "value": tuple(map(read_value, given["value"]))}
+    names = _Names("panel", tuple(PANELS))
+    return {
+        "panel": tuple(names.convert(text, None, None) for text in given["panel"]),
+        "value": tuple(map(_papers_value, given["value"])),
+    }
+
+
+def _papers_value(text: str) -> tuple[str, float]:
     """A panel and one more value of it."""
+    panel, _, number = text.partition("=")
+    if panel not in PANELS:
+        raise ConfigError(unknown("panel", panel, PANELS))
+    try:
+        return panel, float(number)
+    except ValueError:
+        raise ConfigError(f"a value must be given as panel=number, such as tau=0.003, got {text!r}") from None
 
-    name = "panel=value"
 
-    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[str, float]:
-        panel, _, number = value.partition("=")
-        if panel not in PANELS:
-            raise ConfigError(unknown("panel", panel, PANELS))
-        try:
-            return panel, float(number)
-        except ValueError:
-            raise ConfigError(f"a value must be given as panel=number, such as tau=0.003, got {value!r}") from None
+class _Grids(click.ParamType[tuple[OwnGrid, ...]]):
+    """Grids of one word, or of a file."""
+
+    name = "grid"
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[OwnGrid, ...]:
+        return read_grids(value)
 
 
 class _Wholes(click.ParamType[tuple[int, ...]]):

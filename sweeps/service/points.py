@@ -103,6 +103,9 @@ class Study(ABC):
     """What its points differ in besides hyperparameters: "encoder", "width", "depth", or one of "finetuning.epochs" and
     the like.  In MLflow these are parameters of a point."""
 
+    takes_words: ClassVar[bool] = False
+    """Whether values of what it moves may be words."""
+
     name: str
     """Folder under the output, and name of the MLflow study run."""
     cards: tuple[DatasetCard, ...]

@@ -1,0 +1,139 @@
+"""Grids that a person asks for in place of the paper's panels, as words of the command line or as a YAML file.
+
+``w_sord=1,3,10`` moves one field; ``w_sord=1,3,10*tau=1e-4,1e-3`` moves two, each value of one with each of the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from adaptbin.errors import ConfigError, nearest
+from sweeps.service.point_fields import FIELDS, SHORT_NAMES, Value, get_field, value_text
+from sweeps.service.points import require_each_once
+
+TIMES = "*"
+"""Between the two fields of a grid."""
+
+_RULE = "a grid must be given as field=values, such as w_sord=1,3,10 or w_sord=1,3,10*tau=1e-4,1e-3, or as a YAML file"
+
+
+@dataclass(frozen=True)
+class OwnGrid:
+    """One field and its values, or two, which are crossed.
+
+    Raises ConfigError unless there are one or two fields, each with values that differ.
+    """
+
+    sides: tuple[tuple[str, tuple[Value, ...]], ...]
+    """Field and values, as asked for."""
+
+    def __post_init__(self) -> None:
+        names = [name for name, _ in self.sides]
+        if len(names) > 2 or len(set(names)) < len(names):
+            raise ConfigError(f"a grid must move one field, or two different ones, got {', '.join(names)}")
+        for name, values in self.sides:
+            twice = [value for value in values if values.count(value) > 1]
+            if not values or twice:
+                got = f"{value_text(twice[0])} {values.count(twice[0])} times" if twice else "none"
+                raise ConfigError(f"values of {name} must be at least one, each named once, got {got}")
+
+    @property
+    def key(self) -> str:
+        """``w_sord``, or ``w_sord*tau``: the name of its panel."""
+        return TIMES.join(name for name, _ in self.sides)
+
+    def __str__(self) -> str:
+        return TIMES.join(f"{name}={','.join(map(_exact, values))}" for name, values in self.sides)
+
+
+def read_grids(word: str) -> tuple[OwnGrid, ...]:
+    """Grids that one word of the command line asks for: itself, or those in the YAML file that it names.
+
+    Raises ConfigError when it is neither, on a field that cannot be moved, and on a value that the field cannot have.
+    """
+    if word.strip().lower().endswith((".yaml", ".yml")):
+        return _read_file(Path(word.strip()).expanduser())
+    return (parse_grid(word),)
+
+
+def parse_grid(text: str) -> OwnGrid:
+    """The grid that is written so.  Raises ConfigError as :func:`read_grids` does."""
+    sides = []
+    for side in text.split(TIMES):
+        name, equals, values = side.partition("=")
+        if not equals or not name.strip() or "=" in values:
+            raise ConfigError(f"{_RULE}, got {text!r}")
+        sides.append(_side(name, [word for word in values.replace(",", " ").split() if word]))
+    return OwnGrid(tuple(sides))
+
+
+def chosen_grids(grids: Sequence[OwnGrid], panels: Iterable[str]) -> tuple[OwnGrid, ...]:
+    """Grids whose panels are called ``panels``, in the order of the grids; all where none or "all" is named.
+
+    Raises ConfigError when two grids have one name, and on a name that no grid has.
+    """
+    known = [grid.key for grid in grids]
+    require_each_once("grid", known)
+    keys = [TIMES.join(get_field(name).name for name in word.split(TIMES)) for word in panels if word != "all"]
+    for key in keys:
+        if key not in known:
+            hint = nearest(key, known)
+            raise ConfigError(f"unknown panel {key!r} of the grids asked for{hint} (known: {', '.join(known)})")
+    return tuple(grid for grid in grids if not keys or grid.key in keys)
+
+
+def read_value(text: str) -> tuple[str, Value]:
+    """Field and value of ``lr=3e-4``.  Raises ConfigError."""
+    name, equals, value = text.partition("=")
+    if not equals or not value.strip():
+        raise ConfigError(f"a value must be given as field=value, such as tau=0.003, got {text!r}")
+    field = get_field(name)
+    return field.name, field.read(value)
+
+
+def fields_help() -> str:
+    """The fields that a grid can move, with their short names."""
+    short = {name: alias for alias, name in SHORT_NAMES.items()}
+    return ", ".join(f"{name} ({short[name]})" if name in short else name for name in FIELDS)
+
+
+def _side(name: str, values: Sequence[Any]) -> tuple[str, tuple[Value, ...]]:
+    field = get_field(name)
+    return field.name, tuple(field.read(value) for value in values)
+
+
+def _exact(value: Value) -> str:
+    return value if isinstance(value, str) else repr(value).removesuffix(".0")
+
+
+def _read_file(path: Path) -> tuple[OwnGrid, ...]:
+    """A list of grids, each a mapping of one or two fields to their values, or text; or one mapping, a grid a field."""
+    import yaml
+
+    try:
+        asked = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"a grid file must be readable YAML, got {path}: {' '.join(str(error).split())}") from error
+    if isinstance(asked, Mapping):
+        asked = [{name: values} for name, values in asked.items()]
+    if not isinstance(asked, list) or not asked:
+        raise ConfigError(f"a grid file must hold a list of grids, such as - w_sord: [1, 3, 10], got {path}")
+    return tuple(_from_yaml(item, path) for item in asked)
+
+
+def _from_yaml(item: Any, path: Path) -> OwnGrid:
+    if isinstance(item, str):
+        return parse_grid(item)
+    if not isinstance(item, Mapping) or not item:
+        raise ConfigError(f"a grid must be a mapping of fields to values, got {item!r} in {path}")
+    sides = []
+    for name, values in item.items():
+        values = values if isinstance(values, list) else [values]
+        # YAML takes 1e-4 for text, and true for a number.
+        if not all(isinstance(value, str | int | float) and not isinstance(value, bool) for value in values):
+            raise ConfigError(f"values of {name} must be numbers or words, got {values!r} in {path}")
+        sides.append(_side(str(name), values))
+    return OwnGrid(tuple(sides))
