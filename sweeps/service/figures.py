@@ -144,7 +144,7 @@ def write_letter(axes: Axes, letter: str, height: float) -> None:
 
 
 def _draw_series(axes: Axes, series: Series, index: int, n_datasets: int) -> None:
-    """Line, intervals, means and single seeds of one data set; several data sets stand side by side at each value."""
+    """Line between numbers, intervals, means and seeds of one data set; several stand side by side at each value."""
     colour, marker = STYLES[index % len(STYLES)]
     x = np.arange(len(series.values)) + _shift(index, n_datasets)
     if n_datasets <= DOTS_UP_TO:
@@ -152,7 +152,8 @@ def _draw_series(axes: Axes, series: Series, index: int, n_datasets: int) -> Non
         for position, dots in zip(x, series.dots, strict=True):
             offsets = np.linspace(-width, width, len(dots)) if len(dots) > 1 else np.zeros(len(dots))
             axes.plot(position + offsets, dots, ls="", marker="o", ms=1.5, mfc=colour, mew=0, alpha=0.35, zorder=2)
-    axes.plot(x, series.means, color=colour, lw=0.8 if n_datasets == 1 else 0.6, alpha=0.8, zorder=3)
+    if not any(isinstance(value, str) for value in series.values):  # nothing lies between two words
+        axes.plot(x, series.means, color=colour, lw=0.8 if n_datasets == 1 else 0.6, alpha=0.8, zorder=3)
     barred = np.isfinite(series.lows)
     axes.vlines(x[barred], series.lows[barred], series.highs[barred], color=colour, lw=0.9, zorder=4)
     size = 3.8 if n_datasets <= 2 else 3.0

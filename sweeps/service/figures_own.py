@@ -153,7 +153,11 @@ def _cells(
     scale = difference_scale(rows_of(replicas, dataset)) if joint else 1.0
     cells = []
     for row in rows.to_dict("records"):
-        told: dict[Any, Any] = {"mark": "", "difference": 0.0, "n_missing": len(study.seeds) - row["n"] - row["n_diverged"]}
+        told: dict[Any, Any] = {
+            "mark": "",
+            "difference": 0.0,
+            "n_missing": len(study.seeds) - row["n"] - row["n_diverged"],
+        }
         if not row["is_default"]:
             contrast = contrasts.loc[row["value"]]
             told |= {"mark": contrast["mark"], "difference": contrast["difference"] * scale}
@@ -190,7 +194,7 @@ def _draw_maps(
         draw_map(axes, one.cells, across, down, scale, prefix=f"{one.dataset}-{of_two.key}-", shown=shown)
         axes.set_xlabel(of_two.across.symbol, labelpad=1.5)
         axes.set_ylabel(of_two.down.symbol, labelpad=2)
-        if len(study.panel_keys) > 1:
+        if len(study.panel_keys) > 1 and one.dataset == maps[0].dataset:
             write_letter(axes, of_two.letter, 3)
         if is_named:
             axes.set_title(titles.get(one.dataset, one.dataset), size=7.5, pad=3)

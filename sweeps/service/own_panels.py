@@ -116,8 +116,8 @@ class OwnPanelsStudy(SensitivityStudy):
         moved = [{side.field for side in of_two.sides} for of_two in self.maps] + [{p.field} for p in self.panels]
         if any("masking" in fields and "mask_prob" not in fields for fields in moved):
             used = sorted({_mask_prob(self.default_point_of(name)) for name in self.datasets})
-            whose = " of each data set's default point" if len(used) > 1 else ""
-            notes.append(f"Where masking is moved, p_m is {' or '.join(map(value_text, used))}{whose}, and 0 with none")
+            told_p_m = " or ".join(map(value_text, used)) + (", by data set" if len(used) > 1 else "")
+            notes.append(f"Where masking is moved and p_m is not, p_m is {told_p_m}; with none, 0")
         if any({"masking", "mask_prob"} <= fields for fields in moved):
             notes.append("Masking none has p_m 0, and no other kind has: cells that say otherwise stay empty")
         return tuple(notes)
