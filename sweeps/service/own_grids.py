@@ -114,14 +114,28 @@ def _read_file(path: Path) -> tuple[OwnGrid, ...]:
     import yaml
 
     try:
-        asked = yaml.safe_load(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        asked = yaml.safe_load(text)
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"a grid file must be readable YAML, got {path}: {' '.join(str(error).split())}") from error
+    if not isinstance(asked, list | Mapping) or not asked:
+        raise ConfigError(f"a grid file must hold a list of grids, such as - w_sord: [1, 3, 10], got {path}")
+    _require_once(text, path)
     if isinstance(asked, Mapping):
         asked = [{name: values} for name, values in asked.items()]
-    if not isinstance(asked, list) or not asked:
-        raise ConfigError(f"a grid file must hold a list of grids, such as - w_sord: [1, 3, 10], got {path}")
     return tuple(_from_yaml(item, path) for item in asked)
+
+
+def _require_once(text: str, path: Path) -> None:
+    """Raise ConfigError where a mapping of a YAML text has a key twice, of which the last would count."""
+    import yaml
+
+    tree = yaml.compose(text, yaml.SafeLoader)
+    for node in [tree] if isinstance(tree, yaml.MappingNode) else tree.value:
+        keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
+        for key in keys:
+            if keys.count(key) > 1:
+                raise ConfigError(f"a field must stand once in a mapping, got {key} twice in {path}")
 
 
 def _from_yaml(item: Any, path: Path) -> OwnGrid:
