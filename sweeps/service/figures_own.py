@@ -112,9 +112,10 @@ def _layout(
 ) -> tuple[Layout, list[tuple[float, float]]]:
     """Layout of the panels above, and left and top of each map, and of the colour scale, in the room below."""
     sizes = [one.outer for one in maps]
+    bar = _RIGHT + _BAR + _BAR_LABELS
+    page = max([WIDTH, *(width + bar for width, _ in sizes)])
     if maps:
-        sizes.append((_RIGHT + _BAR + _BAR_LABELS, maps[-1].outer[1]))
-    page = max([WIDTH, *(width for width, _ in sizes)])
+        sizes.append((bar, maps[-1].outer[1]))
     places, below = flow(sizes, page)
     columns = 1
     if study.panels:

@@ -112,9 +112,7 @@ def test_marks_and_counts_equal_the_tables_exactly(case):
     assert texts(figure, "mark-") == {name(row): row["mark"] for row in significance.to_dict("records") if row["mark"]}
     rows = points.to_dict("records")
     lines = [row for row in rows if row["panel"] not in maps]
-    assert texts(figure, "diverged-") == {
-        name(row): f"†{row['n_diverged']}" for row in lines if row["n_diverged"]
-    }
+    assert texts(figure, "diverged-") == {name(row): f"†{row['n_diverged']}" for row in lines if row["n_diverged"]}
     told = texts(figure, "count-")
     for row in rows:
         if row["panel"] in maps:
@@ -218,12 +216,12 @@ def test_tables_of_words_can_be_read_back(tmp_path):
             "mixed",
             [
                 "Sensitivity of eol to masking, width, w_sord × tau, masking × mask_prob. Each panel moves one of them, "
-                "each map moves two; everything else stays at the default (masking none, width 8, w_sord 10, tau 0.0001, "
-                "mask_prob 0; bold tick, framed cell).",
+                "each map moves two; everything else stays at the default (masking none, width 8, w_sord 10, "
+                "tau 0.0001, mask_prob 0; bold tick, framed cell).",
                 "Cells of maps: mean test score over 10 seeds",
                 "Holm over the 1 or 4 or 5 contrasts of a panel or map of one data set",
-                "The panels are the user's own, not the paper's: masking none, random; width 4, 8; w_sord 1, 3, 10 × tau "
-                "0.0001, 0.001; masking none, constant, random × mask_prob 0, 0.1, 0.3.\n",
+                "The panels are the user's own, not the paper's: masking none, random; width 4, 8; w_sord 1, 3, 10 × "
+                "tau 0.0001, 0.001; masking none, constant, random × mask_prob 0, 0.1, 0.3.\n",
                 "Where masking is moved and p_m is not, p_m is 0.2; with none, 0.\n",
                 "cells that say otherwise stay empty.\n",
             ],

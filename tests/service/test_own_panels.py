@@ -136,7 +136,9 @@ class TestMasking:
         assert "cells that say otherwise stay empty" in study.notes[-1]
 
     def test_of_data_sets_with_choices(self) -> None:
-        study = study_of("masking=constant", datasets=("eol", "hfc"), choices={"eol": choice_of(hyperparameters=RANDOM)})
+        study = study_of(
+            "masking=constant", datasets=("eol", "hfc"), choices={"eol": choice_of(hyperparameters=RANDOM)}
+        )
         assert study.panels[0].values == ("none", "constant", "random")
         assert moved(study, "eol")["masking", "constant"] == {"masking": "constant"}
         assert moved(study, "hfc")["masking", "constant"] == {"masking": "constant", "mask_prob": 0.2}
