@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pandas as pd
@@ -32,11 +34,12 @@ def run(words: str, output: Path, runner: InProcessRunner | None = None) -> int:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning")
-def test_on_ray_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Real Ray, real training, real MLflow; two seeds, two epochs."""
-    words = f"{SHORT} --seeds 2 {GRIDS} --cpus-per-pack 1"
-    assert sensitivity.main([*words.split(), "--output", str(tmp_path)]) == 0
-    assert "grid of breast_cancer: 7 points x 2 seeds = 14 replicas" in capsys.readouterr().out
+def test_on_ray_from_options_to_files(tmp_path: Path) -> None:
+    """Real Ray, real training, real MLflow, as typed in a shell; two seeds, two epochs."""
+    words = [sys.executable, sensitivity.__file__, *f"{SHORT} --seeds 2 {GRIDS}".split(), "--output", str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "grid of breast_cancer: 7 points x 2 seeds = 14 replicas" in done.stdout
     folder = tmp_path / "grid" / "breast_cancer"
     assert {path.name for path in folder.iterdir()} == {
         *("figure.png", "figure.pdf", "figure.svg", "caption.txt", "manifest.json"),

@@ -215,8 +215,8 @@ def test_tables_of_words_can_be_read_back(tmp_path):
         (
             "mixed",
             [
-                "Sensitivity of eol to masking, width, w_sord × tau, masking × mask_prob. Each panel moves one of them, "
-                "each map moves two; everything else stays at the default (masking none, width 8, w_sord 10, "
+                "Sensitivity of eol to masking, width, w_sord × tau, masking × mask_prob. Each panel moves one of "
+                "them, each map moves two; everything else stays at the default (masking none, width 8, w_sord 10, "
                 "tau 0.0001, mask_prob 0; bold tick, framed cell).",
                 "Cells of maps: mean test score over 10 seeds",
                 "Holm over the 1 or 4 or 5 contrasts of a panel or map of one data set",
