@@ -130,7 +130,7 @@ def _require_once(text: str, path: Path) -> None:
     """Raise ConfigError where a mapping of a YAML text has a key twice, of which the last would count."""
     import yaml
 
-    tree = yaml.compose(text, yaml.SafeLoader)
+    tree: Any = yaml.compose(text, yaml.SafeLoader)
     for node in [tree] if isinstance(tree, yaml.MappingNode) else tree.value:
         keys = [key.value for key, _ in node.value] if isinstance(node, yaml.MappingNode) else []
         for key in keys:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
@@ -19,9 +19,6 @@ from sweeps.service.points import Point
 from sweeps.service.publish import Published
 from sweeps.service.tables import points_frame, replica_frame, rows_of, summary_table, write_manifest, write_tables
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
 SUMMARY = {"test_mean": "mean", "test_sd": "sd", "test_low": "low", "test_high": "high", "val_mean": "val_mean"}
 """Metric of a point's MLflow run -> column of the table of points."""
 
@@ -34,7 +31,7 @@ def publish(
     metrics: Mapping[str, str],
     primary: Mapping[str, str],
     manifest: Mapping[str, Any],
-    draw: Callable[..., Figure] = sensitivity_figure,
+    draw: Callable[..., Any] = sensitivity_figure,
     describe: Callable[..., str] = caption_text,
 ) -> Published:
     """Write ``replicas.csv``, ``points.csv``, ``significance.csv``, the figure, ``caption.txt`` and ``manifest.json``.
