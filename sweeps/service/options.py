@@ -21,9 +21,10 @@ from adaptbin.metrics import get_metric, metrics_of, primary_metric
 from sweeps.service.choice import CHOSEN_FIELDS
 from sweeps.service.grid import DEFAULT_MASK_PROB
 from sweeps.service.methods_finetune import ENCODERS
-from sweeps.service.own_grids import OwnGrid, chosen_grids
+from sweeps.service.own_grids import OwnGrid
+from sweeps.service.panel_words import chosen_grids, panels_asked
 from sweeps.service.panels import PANELS
-from sweeps.service.parameters import PRESETS, panels_asked, parameters
+from sweeps.service.parameters import PRESETS, parameters
 from sweeps.service.plan import Resources
 from sweeps.service.point_fields import Value
 from sweeps.service.points import AskedTest

@@ -5,14 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from adaptbin.errors import ConfigError, nearest
+from adaptbin.errors import ConfigError
 from sweeps.service.point_fields import FIELDS, SHORT_NAMES, Value, get_field, value_text
-from sweeps.service.points import require_each_once
 
 TIMES = "*"
 """Between the two fields of a grid."""
@@ -68,30 +67,6 @@ def parse_grid(text: str) -> OwnGrid:
             raise ConfigError(f"{_RULE}, got {text!r}")
         sides.append(_side(name, [word for word in values.replace(",", " ").split() if word]))
     return OwnGrid(tuple(sides))
-
-
-def chosen_grids(grids: Sequence[OwnGrid], panels: Iterable[str]) -> tuple[OwnGrid, ...]:
-    """Grids whose panels are called ``panels``, in the order of the grids; all where none or "all" is named.
-
-    Raises ConfigError when two grids have one name, and on a name that no grid has.
-    """
-    known = [grid.key for grid in grids]
-    require_each_once("grid", known)
-    keys = [TIMES.join(get_field(name).name for name in word.split(TIMES)) for word in panels if word != "all"]
-    for key in keys:
-        if key not in known:
-            hint = nearest(key, known)
-            raise ConfigError(f"unknown panel {key!r} of the grids asked for{hint} (known: {', '.join(known)})")
-    return tuple(grid for grid in grids if not keys or grid.key in keys)
-
-
-def read_value(text: str) -> tuple[str, Value]:
-    """Field and value of ``lr=3e-4``.  Raises ConfigError."""
-    name, equals, value = text.partition("=")
-    if not equals or not value.strip():
-        raise ConfigError(f"a value must be given as field=value, such as tau=0.003, got {text!r}")
-    field = get_field(name)
-    return field.name, field.read(value)
 
 
 def fields_help() -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -17,7 +17,7 @@ from adaptbin.metrics import METRICS
 from sweeps.service.architectures import DEPTHS, WIDTHS
 from sweeps.service.grid import DEFAULT_MASK_PROB
 from sweeps.service.methods_finetune import ENCODERS
-from sweeps.service.own_grids import OwnGrid, fields_help, read_grids, read_value
+from sweeps.service.own_grids import OwnGrid, fields_help, read_grids
 from sweeps.service.panels import PANELS
 from sweeps.service.points import AskedTest
 from sweeps.service.variants import T_MAXS
@@ -301,29 +301,6 @@ class _One(click.ParamType[str]):
         if value not in self._known:
             raise ConfigError(unknown(self._what, value, self._known))
         return str(value)
-
-
-def panels_asked(given: Mapping[str, Any]) -> dict[str, Any]:
-    """``panel`` and ``value`` as typed, read as those of the paper's panels, or of the grids that are asked for."""
-    if given["grid"]:
-        words = [tuple(word.lower() for word in re.split(r"[,\s]+", text) if word) for text in given["panel"]]
-        return {"panel": tuple(words), "value": tuple(map(read_value, given["value"]))}
-    names = _Names("panel", tuple(PANELS))
-    return {
-        "panel": tuple(names.convert(text, None, None) for text in given["panel"]),
-        "value": tuple(map(_papers_value, given["value"])),
-    }
-
-
-def _papers_value(text: str) -> tuple[str, float]:
-    """A panel and one more value of it."""
-    panel, _, number = text.partition("=")
-    if panel not in PANELS:
-        raise ConfigError(unknown("panel", panel, PANELS))
-    try:
-        return panel, float(number)
-    except ValueError:
-        raise ConfigError(f"a value must be given as panel=number, such as tau=0.003, got {text!r}") from None
 
 
 class _Grids(click.ParamType[tuple[OwnGrid, ...]]):

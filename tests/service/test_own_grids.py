@@ -9,7 +9,8 @@ import pytest
 
 from adaptbin.config import Architecture, Budget, Hyperparameters
 from adaptbin.errors import ConfigError
-from sweeps.service.own_grids import chosen_grids, parse_grid, read_grids, read_value
+from sweeps.service.own_grids import parse_grid, read_grids
+from sweeps.service.panel_words import chosen_grids, read_value
 from sweeps.service.point_fields import FIELDS, SHORT_NAMES, get_field, move
 from sweeps.service.points import Point
 
