@@ -1,16 +1,19 @@
 """Train the paper's sensitivity panels, test every point against the default, and draw the figure.
 
 Each panel moves one hyperparameter of adaptive binning (w_SORD, w_mse, w_var, patience, tau) and leaves the others at
-their default. Whatever is finished stays finished: the same command continues where it stopped.
+their default; with --grid the panels, and maps of two fields, are your own. Whatever is finished stays finished: the
+same command continues where it stopped.
 """
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 from sweeps.service.choice import choices_for
 from sweeps.service.options import Options
+from sweeps.service.own_panels import OwnPanelsStudy, panels_and_maps
 from sweeps.service.panels import SensitivityStudy, get_panels
 from sweeps.service.parameters import (
     choice_options,
@@ -35,9 +38,15 @@ OPTIONS = (
 def study(options: Options) -> SensitivityStudy:
     """The sensitivity study that the options ask for."""
     cards = list(options.cards.values())
-    asked = SensitivityStudy(
+    kind: type[SensitivityStudy]
+    panels: dict[str, Any]
+    if options.grids:
+        kind, panels = OwnPanelsStudy, panels_and_maps(options.grids)
+    else:
+        kind, panels = SensitivityStudy, {"panels": get_panels(options.panels)}
+    asked = kind(
         cards=tuple(cards),
-        panels=get_panels(options.panels),
+        **panels,
         default=options.default,
         choices=choices_for(options, cards),
         seeds=options.seeds,

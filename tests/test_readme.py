@@ -87,6 +87,8 @@ SCRIPTS = {
     "sweeps/variance.py": (variance, 6),
 }
 """Script -> its module, and the replicas that it trains on one data set with two seeds."""
+GRIDS = {"w_sord=1,3,10": 12, "w_sord=1,3,10*tau=1e-4,1e-3": 12}
+"""First grid of a command -> the replicas of all that it asks for."""
 FILES = ("figure.png", "figure.pdf", "figure.svg", "caption.txt", "replicas.csv", "manifest.json")
 POINTS = {"benchmark": "candidates.csv", "finetune": "table.csv"}
 """Study -> its table of points, where that has another name than ``points.csv``."""
@@ -119,6 +121,8 @@ def test_sweep_command(
     before = len(list((tmp_path / "mlruns" / "results" / "eol").glob("*.json")))
     assert script.main([*words[2:], *common], runner=InProcessRunner()) == 0
     study = Path(words[1]).stem
+    if "--grid" in words:
+        study, replicas = "grid", GRIDS[words[words.index("--grid") + 1]]
     for name in (*FILES, POINTS.get(study, "points.csv")):
         assert (tmp_path / "mlruns" / study / "eol" / name).stat().st_size > 0, name
     after = len(list((tmp_path / "mlruns" / "results" / "eol").glob("*.json")))

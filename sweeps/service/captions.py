@@ -16,6 +16,7 @@ from sweeps.service import stats
 from sweeps.service.contrasts import LEVEL, SCORE_MARGIN, TARGET_SD_MARGIN
 from sweeps.service.notes import protocol_notes, seeds_and_probes
 from sweeps.service.panels import SensitivityStudy
+from sweeps.service.point_fields import Value, value_text
 from sweeps.service.points import Study
 from sweeps.service.tables import finished_scores, rows_of
 
@@ -94,16 +95,23 @@ def margin_text(significance: pd.DataFrame) -> str:
     )
 
 
-def value_labels(values: Sequence[float], defaults: Collection[float]) -> list[str]:
+def value_labels(values: Sequence[Value], defaults: Collection[Value]) -> list[str]:
     """Tick labels in mathtext: powers of ten where a panel goes below 0.01, defaults in bold."""
-    powers = any(0 < value < 0.01 for value in values)
+    powers = any(0 < value < 0.01 for value in values if not isinstance(value, str))
     labels = []
     for value in values:
-        exponent = round(math.log10(value)) if value > 0 else 0
-        is_power = powers and 0 < value < 1 and math.isclose(value, 10.0**exponent)
-        body = f"10^{{{exponent}}}" if is_power else f"{value:g}"
+        body = _power(value) if powers else None
+        body = value_text(value) if body is None else body
         labels.append(rf"$\mathbf{{{body}}}$" if value in defaults else rf"$\mathrm{{{body}}}$")
     return labels
+
+
+def _power(value: Value) -> str | None:
+    """A power of ten below 1 in mathtext; None for any other value."""
+    if isinstance(value, str) or not 0 < value < 1:
+        return None
+    exponent = round(math.log10(value))
+    return f"10^{{{exponent}}}" if math.isclose(value, 10.0**exponent) else None
 
 
 def axis_label(replicas: pd.DataFrame) -> str:
@@ -140,14 +148,14 @@ def caption_text(
     datasets = [dataset for dataset in study.datasets if dataset in set(replicas["dataset"])]
     named = ", ".join(titles.get(dataset, dataset) for dataset in datasets)
     defaults = ", ".join(
-        f"{panel.key} {' or '.join(f'{value:g}' for value in study.default_values(panel))}" for panel in study.panels
+        f"{panel.key} {' or '.join(map(value_text, study.default_values(panel)))}" for panel in study.panels
     )
     several = len(study.panels) > 1
     text = [
         f"Sensitivity of {named} to {', '.join(panel.key for panel in study.panels)}.",
         f"{'Each panel moves one of them' if several else 'One hyperparameter moves'}; everything else stays at the "
         f"default ({defaults}; bold tick).",
-        _drawn(replicas, study),
+        drawn_text(replicas, study),
         *testing_text(significance, study),
     ]
     lines = [dataset_line(dataset, titles.get(dataset, dataset), significance, replicas) for dataset in datasets]
@@ -155,7 +163,8 @@ def caption_text(
     return "\n".join([" ".join(text), *lines, *notes]) + "\n"
 
 
-def _drawn(replicas: pd.DataFrame, study: Study) -> str:
+def drawn_text(replicas: pd.DataFrame, study: Study) -> str:
+    """What markers, bars, dots and grey in panels of one field are."""
     n_datasets = replicas["dataset"].nunique()
     unit = seeds_and_probes(study)
     corrected = ", corrected for shared rows between splits" if study.seeds_vary == "split" else ""

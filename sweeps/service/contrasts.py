@@ -89,18 +89,17 @@ def significance_frame(
         of_dataset = rows_of(replicas, dataset)
         if of_dataset.empty:
             continue
-        panels = {panel.key: panel for panel in study.panels}
         families = [
             [
-                {"panel": key, "value": float(point.value)}
+                {"panel": key, "value": point.cell}
                 for point in study.points[dataset]
                 if point.panel == key and not point.is_default
             ]
-            for key in panels
+            for key in study.panel_keys
         ]
+        defaults = {point.panel: point.cell for point in study.points[dataset] if point.is_default}
         for row in contrast_rows(of_dataset, families, test=test, planned=len(study.seeds)):
-            default_value = float(getattr(study.default_of(dataset), panels[row["panel"]].field))
-            rows.append(row | {"dataset": dataset, "default_value": default_value})
+            rows.append(row | {"dataset": dataset, "default_value": defaults[row["panel"]]})
     return pd.DataFrame(rows, columns=list(COLUMNS))
 
 

@@ -27,8 +27,8 @@ def _control(command: str, points: tuple[str, ...], output: Path | None) -> None
     """See, extend or cut the sweep that is training into an output folder.
 
     "status" tells how it gets on; "add tau=0.003" gives a panel one more value, trained with all the sweep's seeds;
-    "cancel tau=0.003" takes one away.  In the masking grid mask_prob and t_init are what panels are elsewhere; in an
-    ablation t_max is.  Results of finished replicas stay.
+    "cancel tau=0.003" takes one away.  With own grids panels are the fields that they move, masking=random too; in the
+    masking grid they are mask_prob and t_init, in an ablation t_max.  Results of finished replicas stay.
     """
     folder = (output or repository_root() / "mlruns").expanduser().resolve()
     if command not in COMMANDS:

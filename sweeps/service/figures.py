@@ -26,6 +26,7 @@ from sweeps.service.contrasts import SCORE_MARGIN, TARGET_SD_MARGIN
 from sweeps.service.figures_style import SETTINGS, STYLES, darkened, draw_footer
 from sweeps.service.layout import MARK_LINE, Layout
 from sweeps.service.panels import Panel, SensitivityStudy
+from sweeps.service.point_fields import value_text
 from sweeps.service.series import Series, difference_series, score_series
 from sweeps.service.tables import rows_of
 
@@ -48,37 +49,50 @@ def sensitivity_figure(
     datasets = [dataset for dataset in study.datasets if dataset in set(replicas["dataset"])]
     if not datasets:
         raise DataError("a figure needs the result of at least one replica, got none")
+    with mpl.rc_context(SETTINGS):
+        entries = legend_entries(datasets, replicas, points, study, titles or {})
+        footer = [mark_key(significance), *(f"{note}." for note in figure_notes(study, replicas))]
+        layout = Layout.of(len(study.panels), len(datasets), len(entries), footer)
+        figure = Figure(figsize=(layout.width, layout.height))
+        FigureCanvasAgg(figure)
+        draw_panels(figure, layout, points, significance, replicas, study)
+        draw_legend(figure, layout, entries)
+        draw_footer(figure, layout.footer)
+    return figure
+
+
+def draw_panels(
+    figure: Figure,
+    layout: Layout,
+    points: pd.DataFrame,
+    significance: pd.DataFrame,
+    replicas: pd.DataFrame,
+    study: SensitivityStudy,
+) -> None:
+    """Draw the panels of one field into an empty figure, at least one."""
+    datasets = [dataset for dataset in study.datasets if dataset in set(replicas["dataset"])]
     build = score_series if len(datasets) == 1 else difference_series
     panels = {
         panel.key: [build(dataset, panel.key, points, significance, replicas) for dataset in datasets]
         for panel in study.panels
     }
-    with mpl.rc_context(SETTINGS):
-        entries = _legend_entries(datasets, replicas, points, study, titles or {})
-        footer = [mark_key(significance), *(f"{note}." for note in figure_notes(study, replicas))]
-        layout = Layout.of(len(study.panels), len(datasets), len(entries), footer)
-        figure = Figure(figsize=(layout.width, layout.height))
-        FigureCanvasAgg(figure)
-        for number, panel in enumerate(study.panels):
-            axes = figure.add_axes(layout.axes(number), sharey=figure.axes[0] if figure.axes else None)
-            _draw_reference(axes, datasets, points, replicas)
-            _draw_axes(axes, panel, study, layout)
-            for index, series in enumerate(panels[panel.key]):
-                _draw_series(axes, series, index, len(datasets))
-                if len(datasets) == 1:
-                    _draw_marks_above_points(axes, series)
-                else:
-                    row, colour = len(datasets) - index - 1, STYLES[index % len(STYLES)][0]
-                    _draw_marks_in_row(axes, series, row, colour, named=layout.is_first_column(number))
-            axes.tick_params(labelleft=layout.is_first_column(number))
-            if layout.is_first_column(number):
-                axes.set_ylabel(axis_label(replicas), linespacing=1.1)
-                axes.yaxis.set_label_coords(-0.41 / layout.axes_width, 0.5)
-        everything = [series for of_panel in panels.values() for series in of_panel]
-        _set_limits(figure.axes[0], everything, _margins(datasets, replicas))
-        _draw_legend(figure, layout, entries)
-        draw_footer(figure, layout.footer)
-    return figure
+    for number, panel in enumerate(study.panels):
+        axes = figure.add_axes(layout.axes(number), sharey=figure.axes[0] if figure.axes else None)
+        _draw_reference(axes, datasets, points, replicas)
+        _draw_axes(axes, panel, study, layout)
+        for index, series in enumerate(panels[panel.key]):
+            _draw_series(axes, series, index, len(datasets))
+            if len(datasets) == 1:
+                _draw_marks_above_points(axes, series)
+            else:
+                row, colour = len(datasets) - index - 1, STYLES[index % len(STYLES)][0]
+                _draw_marks_in_row(axes, series, row, colour, named=layout.is_first_column(number))
+        axes.tick_params(labelleft=layout.is_first_column(number))
+        if layout.is_first_column(number):
+            axes.set_ylabel(axis_label(replicas), linespacing=1.1)
+            axes.yaxis.set_label_coords(-0.41 / layout.axes_width, 0.5)
+    everything = [series for of_panel in panels.values() for series in of_panel]
+    _set_limits(figure.axes[0], everything, _margins(datasets, replicas))
 
 
 def _default_band(dataset: str, points: pd.DataFrame) -> tuple[float, float, float]:
@@ -119,21 +133,18 @@ def _draw_axes(axes: Axes, panel: Panel, study: SensitivityStudy, layout: Layout
     axes.spines[["top", "right"]].set_visible(False)
     axes.yaxis.set_major_locator(MaxNLocator(5, steps=[1, 2, 2.5, 5, 10]))
     axes.yaxis.set_major_formatter(ScalarFormatter(useOffset=False))
-    if len(study.panels) > 1:
-        axes.annotate(
-            panel.letter,
-            (0, 1),
-            xytext=(0, 72 * layout.strip + 3),
-            xycoords="axes fraction",
-            textcoords="offset points",
-            size=8,
-            weight="bold",
-            va="bottom",
-        )
+    if len(study.panel_keys) > 1:
+        write_letter(axes, panel.letter, 72 * layout.strip + 3)
+
+
+def write_letter(axes: Axes, letter: str, height: float) -> None:
+    """The letter of a panel above its left edge, by so many typographic points."""
+    place: dict[str, Any] = {"xytext": (0, height), "xycoords": "axes fraction", "textcoords": "offset points"}
+    axes.annotate(letter, (0, 1), **place, size=8, weight="bold", va="bottom")
 
 
 def _draw_series(axes: Axes, series: Series, index: int, n_datasets: int) -> None:
-    """Line, intervals, means and single seeds of one data set; several data sets stand side by side at each value."""
+    """Line between numbers, intervals, means and seeds of one data set; several stand side by side at each value."""
     colour, marker = STYLES[index % len(STYLES)]
     x = np.arange(len(series.values)) + _shift(index, n_datasets)
     if n_datasets <= DOTS_UP_TO:
@@ -141,7 +152,8 @@ def _draw_series(axes: Axes, series: Series, index: int, n_datasets: int) -> Non
         for position, dots in zip(x, series.dots, strict=True):
             offsets = np.linspace(-width, width, len(dots)) if len(dots) > 1 else np.zeros(len(dots))
             axes.plot(position + offsets, dots, ls="", marker="o", ms=1.5, mfc=colour, mew=0, alpha=0.35, zorder=2)
-    axes.plot(x, series.means, color=colour, lw=0.8 if n_datasets == 1 else 0.6, alpha=0.8, zorder=3)
+    if not any(isinstance(value, str) for value in series.values):  # nothing lies between two words
+        axes.plot(x, series.means, color=colour, lw=0.8 if n_datasets == 1 else 0.6, alpha=0.8, zorder=3)
     barred = np.isfinite(series.lows)
     axes.vlines(x[barred], series.lows[barred], series.highs[barred], color=colour, lw=0.9, zorder=4)
     size = 3.8 if n_datasets <= 2 else 3.0
@@ -191,7 +203,7 @@ def _write(
 
 
 def _name(what: str, series: Series, position: int) -> str:
-    return f"{what}-{series.dataset}-{series.panel}-{series.values[position]:g}"
+    return f"{what}-{series.dataset}-{series.panel}-{value_text(series.values[position])}"
 
 
 def _set_limits(axes: Axes, everything: Sequence[Series], margins: Sequence[float]) -> None:
@@ -207,7 +219,7 @@ def _set_limits(axes: Axes, everything: Sequence[Series], margins: Sequence[floa
     axes.set_ylim(low - room * below, high + room * (0.05 if several else 0.12))
 
 
-def _legend_entries(
+def legend_entries(
     datasets: Sequence[str],
     replicas: pd.DataFrame,
     points: pd.DataFrame,
@@ -237,7 +249,7 @@ def _legend_entries(
     return handles
 
 
-def _draw_legend(figure: Figure, layout: Layout, entries: list[Any]) -> None:
+def draw_legend(figure: Figure, layout: Layout, entries: list[Any]) -> None:
     """The one legend: centred above the panels, or in the cell of the grid that holds no panel."""
     style: dict[str, Any] = {"frameon": False, "fontsize": 6.5, "handlelength": 1.6, "handletextpad": 0.5}
     if layout.legend_in_grid:

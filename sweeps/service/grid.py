@@ -26,6 +26,9 @@ MASKINGS: tuple[MaskingKind, ...] = get_args(MaskingKind)
 MASK_PROBS, T_INITS = (0.1, 0.2, 0.3), (2, 10)
 """The paper's values of p_m, and of T and T_init (Sec. 3)."""
 
+DEFAULT_MASK_PROB = 0.2
+"""p_m when a masking is asked for without one: the middle of the paper's grid."""
+
 GRID = ("masking", "mask_prob", "t_init")
 """Fields of :class:`adaptbin.config.Hyperparameters` that the masking study moves; columns that name its points."""
 

@@ -7,6 +7,14 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+WIDTH = 7.0
+"""Width of a figure of three or more panels side by side."""
+
+_WIDE_COLUMNS = 3
+"""Most columns whose cells are wide enough for a legend."""
+
+_MOST_COLUMNS = 5
+
 _LEFT, _RIGHT, _GAP = 0.66, 0.06, 0.13
 _AXES_HEIGHT, _BELOW_AXES = 1.45, 0.33
 _LEGEND_LINE = 0.15
@@ -44,19 +52,33 @@ class Layout:
     """Lines of text, and whether each is a note on the protocol."""
 
     @classmethod
-    def of(cls, n_panels: int, n_datasets: int, n_entries: int, footer: Sequence[str]) -> Layout:
-        """Layout for so many panels, data sets and legend entries; the first footer text is the key of the marks."""
-        # Many lines need wide panels: then three columns, and the legend in the cell that five panels leave free.
-        columns = 3 if n_datasets > 2 and n_panels > 3 else n_panels
+    def of(
+        cls,
+        n_panels: int,
+        n_datasets: int,
+        n_entries: int,
+        footer: Sequence[str],
+        *,
+        columns: int | None = None,
+        width: float | None = None,
+        below: float = 0.0,
+    ) -> Layout:
+        """Layout for so many panels, data sets and legend entries; the first footer text is the key of the marks.
+
+        columns, width: by default what suits the paper's panels.  below: room between panels and footer, in inches.
+        """
+        if columns is None:
+            # Many lines need wide panels: then three columns, and the legend in the cell that five panels leave free.
+            columns = 3 if n_datasets > 2 and n_panels > 3 else n_panels
         rows = math.ceil(n_panels / columns)
-        width = {1: 3.4, 2: 5.0}.get(columns, 7.0)
+        width = width or {1: 3.4, 2: 5.0}.get(columns, WIDTH)
         lines = wrap_footer(footer, width)
         strip = 0.0 if n_datasets == 1 else MARK_LINE * n_datasets + 0.05
-        bottom = FOOTER_LINE * len(lines) + 0.08
-        legend_in_grid = rows * columns > n_panels
+        bottom = FOOTER_LINE * len(lines) + 0.08 + below
+        legend_in_grid = rows * columns > n_panels and columns <= _WIDE_COLUMNS
         legend_columns = 2 if legend_in_grid else min(n_entries, int(width / 1.15))
-        legend = 0.0 if legend_in_grid else _LEGEND_LINE * math.ceil(n_entries / legend_columns) + 0.05
-        above = 0.17 if n_panels > 1 else 0.04
+        legend = 0.0 if legend_in_grid or not n_panels else _LEGEND_LINE * math.ceil(n_entries / legend_columns) + 0.05
+        above = 0.17 if n_panels > 1 or below else 0.04
         height = bottom + rows * (_BELOW_AXES + _AXES_HEIGHT + strip + above) + legend
         return cls(width, height, columns, rows, strip, above, bottom, legend_in_grid, legend_columns, lines)
 
@@ -76,3 +98,23 @@ class Layout:
         cell = _BELOW_AXES + _AXES_HEIGHT + self.strip + self.above
         bottom = self.bottom + (self.rows - 1 - row) * cell + _BELOW_AXES
         return left / self.width, bottom / self.height, self.axes_width / self.width, _AXES_HEIGHT / self.height
+
+
+def columns_for(n_panels: int, fewest_inches: float, n_datasets: int) -> int:
+    """Columns of a grid of panels that need so much width each: few rows, filled as evenly as can be."""
+    room = WIDTH - _LEFT - _RIGHT + _GAP
+    most = min(_MOST_COLUMNS, max(1, int(room / (fewest_inches + _GAP))))
+    if n_datasets > 2:
+        most = min(most, _WIDE_COLUMNS)
+    return math.ceil(n_panels / math.ceil(n_panels / most))
+
+
+def flow(sizes: Sequence[tuple[float, float]], width: float) -> tuple[list[tuple[float, float]], float]:
+    """Left and top of boxes (width, height) that follow one another like words on a page, and the height of all."""
+    places, left, top, line = [], 0.0, 0.0, 0.0
+    for box_width, box_height in sizes:
+        if left and left + box_width > width:
+            left, top, line = 0.0, top + line, 0.0
+        places.append((left, top))
+        left, line = left + box_width, max(line, box_height)
+    return places, top + line

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from click.core import ParameterSource
@@ -19,17 +19,22 @@ from adaptbin.data.registry import Card
 from adaptbin.errors import ConfigError, nearest
 from adaptbin.metrics import get_metric, metrics_of, primary_metric
 from sweeps.service.choice import CHOSEN_FIELDS
+from sweeps.service.grid import DEFAULT_MASK_PROB
 from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.own_tables import read_data_sets
+from sweeps.service.own_grids import OwnGrid
+from sweeps.service.panel_words import chosen_grids, panels_asked
 from sweeps.service.panels import PANELS
-from sweeps.service.parameters import DEFAULT_MASK_PROB, PRESETS, parameters
+from sweeps.service.parameters import PRESETS, parameters
 from sweeps.service.plan import Resources
+from sweeps.service.point_fields import Value
 from sweeps.service.points import AskedTest
 from sweeps.service.stores import without_password
 
 if TYPE_CHECKING:
     from adaptbin.data.own import Profile
     from adaptbin.data.table import Table
+T = TypeVar("T")
 
 LISTS = ("--dataset", "--depth", "--encoder", "--panel", "--seeds", "--t-max", "--width")
 """Options whose values may follow as several words."""
@@ -73,7 +78,9 @@ class Options:
 
     # Not every script has these.
     panels: tuple[str, ...] = ()
-    values: tuple[tuple[str, float], ...] = ()
+    grids: tuple[OwnGrid, ...] = ()
+    """Own panels in place of the paper's."""
+    values: tuple[tuple[str, Value], ...] = ()
     """Further values of panels: panel and value."""
     default: Hyperparameters = Hyperparameters()
     choice_from: Path | None = None
@@ -180,6 +187,8 @@ def _refuse_two_defaults(context: click.Context) -> None:
 
 
 def _resolve(given: Mapping[str, Any]) -> Options:
+    if "grid" in given:
+        given = {**given, **panels_asked(given)}
     if given["plan"] and given["rebuild"]:
         raise ConfigError("at most one of --plan and --rebuild may be given, got both")
     if given["budget"] is not None and given["rebuild"]:
@@ -248,8 +257,12 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     if own.get("choice_from") is not None:
         own["choice_from"] = own["choice_from"].expanduser().resolve()
     if "panel" in given:
-        asked = flat_names(given["panel"]) or PANELS
-        own |= {"panels": tuple(key for key in PANELS if key in asked), "values": given["value"]}
+        asked, grids = flat_names(given["panel"]), flat_names(given["grid"])
+        if grids:
+            own["grids"] = chosen_grids(grids, asked)
+        else:
+            own["panels"] = tuple(key for key in PANELS if key in (asked or PANELS))
+        own["values"] = given["value"]
     if "depth" in given:
         own |= {"depths": given["depth"], "widths": given["width"]}
     if "encoder" in given:
@@ -280,7 +293,7 @@ def _resources(given: Mapping[str, Any]) -> tuple[Resources, str]:
     return Resources(cpus=given["cpus_per_pack"], gpus=gpus), device
 
 
-def flat_names(lists: Sequence[Sequence[str]]) -> tuple[str, ...]:
+def flat_names(lists: Sequence[Sequence[T]]) -> tuple[T, ...]:
     """Names of an option that may be given several times, each once."""
     return tuple(dict.fromkeys(name for names in lists for name in names))
 
@@ -296,6 +309,8 @@ def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("encoder", "panel"):
         if name in given:
             typed[name] = list(flat_names(given[name]))
+    if given.get("grid"):
+        typed["grid"] = [str(grid) for grid in flat_names(given["grid"])]
     if given["tracking_uri"] is not None:
         typed["tracking_uri"] = without_password(given["tracking_uri"])
     return typed

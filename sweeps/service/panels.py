@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from adaptbin.config import Hyperparameters
 from adaptbin.errors import ConfigError, unknown
-from sweeps.service.points import AskedTest, Study, require_each_once
+from sweeps.service.point_fields import Value, get_field, move, value_text
+from sweeps.service.points import AskedTest, Point, Study, require_each_once
 
 if TYPE_CHECKING:
     from sweeps.service.options import Options
@@ -30,9 +31,9 @@ class Panel:
     symbol: str
     """Name in figures (mathtext)."""
     field: str
-    """Field of :class:`adaptbin.config.Hyperparameters`."""
-    values: tuple[float, ...]
-    """Ascending; the default is one of them."""
+    """Field of a point; see :mod:`sweeps.service.point_fields`."""
+    values: tuple[Value, ...]
+    """Numbers ascending, words in the field's order; the default is one of them."""
     letter: str
     """Label of the panel in the figure."""
 
@@ -55,9 +56,19 @@ class PanelPoint:
     """One place in one panel."""
 
     panel: str
-    value: float
+    value: Value
     is_default: bool
-    hyperparameters: Hyperparameters
+    point: Point
+
+    @property
+    def cell(self) -> Value:
+        """The value in tables, where all numbers are of one kind."""
+        return self.value if isinstance(self.value, str) else float(self.value)
+
+    @property
+    def hyperparameters(self) -> Hyperparameters:
+        """Those of the point."""
+        return self.point.hyperparameters
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,40 +87,57 @@ class SensitivityStudy(Study):
     test: AskedTest = "wilcoxon"
 
     def __post_init__(self) -> None:
-        require_each_once("panel", [panel.key for panel in self.panels])
-        panels = tuple(_with_values(panel, self.default_values(panel)) for panel in self.panels)
+        require_each_once("panel", self.panel_keys)
+        panels = tuple(with_values(panel, self.default_values(panel)) for panel in self.panels)
         object.__setattr__(self, "panels", panels)
         super().__post_init__()
+
+    @property
+    def panel_keys(self) -> tuple[str, ...]:
+        """Names of the panels, in the figure's order."""
+        return tuple(panel.key for panel in self.panels)
 
     @cached_property
     def points(self) -> dict[str, tuple[PanelPoint, ...]]:
         """Per data set one point per panel and value, panel by panel; the default point is in every panel."""
-        return {name: tuple(_points(self.panels, self.default_of(name))) for name in self.datasets}
+        return {name: tuple(self.places_around(self.default_point_of(name))) for name in self.datasets}
+
+    def places_around(self, default: Point) -> Iterable[PanelPoint]:
+        """Every place of every panel around a default point.  Raises ConfigError on a point that cannot be."""
+        for panel in self.panels:
+            for value in panel.values:
+                point = move(default, {panel.field: value})
+                yield PanelPoint(panel.key, value, point == default, point)
+
+    def points_of(self, dataset: str) -> tuple[Point, ...]:
+        """The default, then the others panel by panel (21 with the paper's panels)."""
+        points = (place.point for place in self.points[dataset])
+        return tuple(dict.fromkeys([self.default_point_of(dataset), *points]))
 
     def unique_points_of(self, dataset: str) -> tuple[Hyperparameters, ...]:
-        """The default, then the others panel by panel (21 with the paper's panels)."""
-        points = (point.hyperparameters for point in self.points[dataset])
-        return tuple(dict.fromkeys([self.default_of(dataset), *points]))
+        """Those of :meth:`points_of`."""
+        return tuple(dict.fromkeys(point.hyperparameters for point in self.points_of(dataset)))
 
     @property
     def extent(self) -> dict[str, list[Any]]:
         """Panel -> its values."""
         return {panel.key: list(panel.values) for panel in self.panels}
 
-    def with_value(self, key: str, value: float) -> Self:
+    def with_value(self, key: str, value: Value) -> Self:
         """The study with one more value in the panel called ``key``.  Raises ConfigError when it cannot take it."""
         panel = self._panel(key)
-        whole = float(value).is_integer()
-        value = int(value) if whole and all(isinstance(known, int) for known in panel.values) else value
+        value = float(get_field(panel.field).read(value))
+        value = int(value) if value.is_integer() and all(isinstance(known, int) for known in panel.values) else value
         if value in panel.values:
-            raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {_values(panel)}")
-        return self._with_panel(replace(panel, values=tuple(sorted((*panel.values, value)))))
+            raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {values_text(panel)}")
+        return self._with_panel(with_values(panel, [value]))
 
-    def without_value(self, key: str, value: float) -> Self:
+    def without_value(self, key: str, value: Value) -> Self:
         """The study without a value of the panel ``key``.  Raises ConfigError when it must stay, or is not there."""
         panel = self._panel(key)
+        value = float(get_field(panel.field).read(value))
         if value not in panel.values:
-            raise ConfigError(f"a value to cancel must be one of {_values(panel)}, got {key}={value:g}")
+            raise ConfigError(f"a value to cancel must be one of {values_text(panel)}, got {key}={value:g}")
         if value in self.default_values(panel):
             raise ConfigError(f"the default, which all points are compared with, must stay, got {key}={value:g}")
         return self._with_panel(replace(panel, values=tuple(known for known in panel.values if known != value)))
@@ -118,9 +146,10 @@ class SensitivityStudy(Study):
         """See :class:`sweeps.service.points.Study`."""
         return f"--value {value}"
 
-    def default_values(self, panel: Panel) -> tuple[float, ...]:
-        """Default values of a panel, ascending; more than one where choices of the data sets differ in its field."""
-        return tuple(sorted({getattr(self.default_of(name), panel.field) for name in self.datasets}))
+    def default_values(self, panel: Panel) -> tuple[Value, ...]:
+        """Default values of a panel, in its order; more than one where those of the data sets differ in its field."""
+        field = get_field(panel.field)
+        return field.in_order(field.of(self.default_point_of(name)) for name in self.datasets)
 
     def publish(
         self, records: Sequence[Mapping[str, Any]], folder: Path, options: Options, manifest: Mapping[str, Any]
@@ -149,16 +178,11 @@ def get_panels(keys: Iterable[str]) -> tuple[Panel, ...]:
     return tuple(panel for panel in PANELS.values() if panel.key in keys)
 
 
-def _values(panel: Panel) -> str:
-    return ", ".join(f"{value:g}" for value in panel.values)
+def values_text(panel: Panel) -> str:
+    """``1, 3, 10``."""
+    return ", ".join(map(value_text, panel.values))
 
 
-def _with_values(panel: Panel, values: Sequence[float]) -> Panel:
-    return replace(panel, values=tuple(sorted({*panel.values, *values})))
-
-
-def _points(panels: Iterable[Panel], default: Hyperparameters) -> Iterable[PanelPoint]:
-    for panel in panels:
-        for value in panel.values:
-            hyperparameters = Hyperparameters.from_dict({**default.to_dict(), panel.field: value})
-            yield PanelPoint(panel.key, value, hyperparameters == default, hyperparameters)
+def with_values(panel: Panel, values: Iterable[Value]) -> Panel:
+    """The panel with further values, those that it has already left out."""
+    return replace(panel, values=get_field(panel.field).in_order([*panel.values, *values]))

@@ -15,7 +15,9 @@ from adaptbin.data.registry import CARDS
 from adaptbin.errors import ConfigError, unknown
 from adaptbin.metrics import METRICS
 from sweeps.service.architectures import DEPTHS, WIDTHS
+from sweeps.service.grid import DEFAULT_MASK_PROB
 from sweeps.service.methods_finetune import ENCODERS
+from sweeps.service.own_grids import OwnGrid, fields_help, read_grids
 from sweeps.service.panels import PANELS
 from sweeps.service.parameters_own import dataset_option, own_table_options
 from sweeps.service.points import AskedTest
@@ -40,9 +42,6 @@ PRESETS = {"paper": Preset(10, 1000, 100, 100), "quick": Preset(3, 60, 30, 10)}
 MOST_SEEDS = 10_000
 
 _PATH: Any = click.Path(path_type=Path)
-
-DEFAULT_MASK_PROB = 0.2
-"""p_m when a masking is asked for without one: the middle of the paper's grid .1 .2 .3."""
 
 
 def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
@@ -102,9 +101,12 @@ def seeds_vary_options() -> list[click.Parameter]:
 def panel_options() -> list[click.Parameter]:
     """Which panels are trained, and with which values."""
     return [
-        _option("--panel", _Names("panel", tuple(PANELS)), f"Panels to train, of: {', '.join(PANELS)}.  [default: all]",
+        _option("--panel", str, f"Panels to train, of: {', '.join(PANELS)}, or those of --grid.  [default: all]",
                 multiple=True),
-        _option("--value", _Value(), "One more value of a panel, as tau=0.003; may be repeated.", multiple=True),
+        _option("--value", str, "One more value of a panel, as tau=0.003; may be repeated.", multiple=True),
+        _option("--grid", _Grids(), "Own panels in place of the paper's; may be repeated: field=values, as "
+                "w_sord=1,3,10; two fields as a map, as 'w_sord=1,3,10*tau=1e-4,1e-3'; or a YAML file with a list of "
+                f"such.  Fields (and short names): {fields_help()}.", multiple=True),
     ]  # fmt: skip
 
 
@@ -304,19 +306,13 @@ class _One(click.ParamType[str]):
         return str(value)
 
 
-class _Value(click.ParamType[tuple[str, float]]):
-    """A panel and one more value of it."""
+class _Grids(click.ParamType[tuple[OwnGrid, ...]]):
+    """Grids of one word, or of a file."""
 
-    name = "panel=value"
+    name = "grid"
 
-    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[str, float]:
-        panel, _, number = value.partition("=")
-        if panel not in PANELS:
-            raise ConfigError(unknown("panel", panel, PANELS))
-        try:
-            return panel, float(number)
-        except ValueError:
-            raise ConfigError(f"a value must be given as panel=number, such as tau=0.003, got {value!r}") from None
+    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[OwnGrid, ...]:
+        return read_grids(value)
 
 
 class _Wholes(click.ParamType[tuple[int, ...]]):

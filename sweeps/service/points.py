@@ -2,8 +2,9 @@
 
 A *point* is one choice of what is trained: hyperparameters and, where a study moves it, the architecture.  Studies
 differ in the points that they train and in what they make of the results.  Each kind is a subclass in a module of its
-own: :mod:`sweeps.service.panels`, :mod:`sweeps.service.grid`, :mod:`sweeps.service.methods`,
-:mod:`sweeps.service.methods_finetune`, :mod:`sweeps.service.variants`, :mod:`sweeps.service.variance`.
+own: :mod:`sweeps.service.panels`, :mod:`sweeps.service.own_panels`, :mod:`sweeps.service.grid`,
+:mod:`sweeps.service.methods`, :mod:`sweeps.service.methods_finetune`, :mod:`sweeps.service.variants`,
+:mod:`sweeps.service.variance`.
 """
 
 from __future__ import annotations
@@ -105,6 +106,9 @@ class Study(ABC):
     moved: ClassVar[tuple[str, ...]] = ()
     """What its points differ in besides hyperparameters: "encoder", "width", "depth", or one of "finetuning.epochs" and
     the like.  In MLflow these are parameters of a point."""
+
+    takes_words: ClassVar[bool] = False
+    """Whether values of what it moves may be words."""
 
     name: str
     """Folder under the output, and name of the MLflow study run."""

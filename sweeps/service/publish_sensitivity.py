@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,18 +31,20 @@ def publish(
     metrics: Mapping[str, str],
     primary: Mapping[str, str],
     manifest: Mapping[str, Any],
+    draw: Callable[..., Any] = sensitivity_figure,
+    describe: Callable[..., str] = caption_text,
 ) -> Published:
     """Write ``replicas.csv``, ``points.csv``, ``significance.csv``, the figure, ``caption.txt`` and ``manifest.json``.
 
     ``metrics`` and ``primary`` name a metric per data set.  A departure from the paper's protocol goes on the figure,
-    into the caption and, as ``notes``, into the manifest.
+    into the caption and, as ``notes``, into the manifest.  ``draw`` and ``describe`` make figure and caption.
     """
     replicas = replica_frame(records, study, metrics, primary)
     points = points_frame(replicas, study)
     significance = significance_frame(replicas, study, test=study.test)
     files = write_tables(folder, replicas=replicas, points=points, significance=significance)
-    files += save_figure(sensitivity_figure(points, significance, replicas, study), folder)
-    files.append(write_text(folder / "caption.txt", caption_text(significance, replicas, study)))
+    files += save_figure(draw(points, significance, replicas, study), folder)
+    files.append(write_text(folder / "caption.txt", describe(significance, replicas, study)))
     notes = list(protocol_notes(study))
     files.append(write_manifest(folder / "manifest.json", {**manifest, "notes": notes, "metrics": dict(metrics)}))
     # The tables of several data sets have been shown one by one.
@@ -58,10 +60,7 @@ def publish(
 def _summaries(points: pd.DataFrame, study: SensitivityStudy, dataset: str) -> dict[Point, dict[str, Any]]:
     """Aggregates of a data set, one per point: the default has a row in every panel, all alike."""
     rows = rows_of(points, dataset).to_dict("records")
-    return {
-        study.point(dataset, point.hyperparameters): summary_of(row)
-        for point, row in zip(study.points[dataset], rows, strict=True)
-    }
+    return {place.point: summary_of(row) for place, row in zip(study.points[dataset], rows, strict=True)}
 
 
 def summary_of(row: Mapping[Any, Any]) -> dict[str, Any]:

@@ -14,17 +14,18 @@ import pandas as pd
 
 from adaptbin.metrics import get_metric
 from sweeps.service.contrasts import Place, pairs_of
+from sweeps.service.point_fields import Value
 from sweeps.service.stats import Floats, signed_differences
 from sweeps.service.tables import finished_scores, rows_of
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line of one panel; every array and tuple has one entry per value of the panel, in ascending order."""
+    """One line of one panel; every array and tuple has one entry per value of the panel, in its order."""
 
     dataset: str
     panel: str
-    values: tuple[float, ...]
+    values: tuple[Value, ...]
     means: Floats
     lows: Floats
     """Lower ends of the intervals; nan where there is none."""
@@ -51,7 +52,7 @@ def score_series(
     dataset: str, panel: str, points: pd.DataFrame, significance: pd.DataFrame, replicas: pd.DataFrame
 ) -> Series:
     """Test scores as they are, with the t interval of their mean."""
-    rows = rows_of(points, dataset, panel).sort_values("value")
+    rows = rows_of(points, dataset, panel)  # in the panel's order
     values = tuple(rows["value"])
     return Series(
         dataset=dataset,
@@ -70,7 +71,7 @@ def difference_series(
     dataset: str, panel: str, points: pd.DataFrame, significance: pd.DataFrame, replicas: pd.DataFrame
 ) -> Series:
     """Paired differences to the default, with the t interval of their mean; the default is 0 by definition."""
-    rows = rows_of(points, dataset, panel).sort_values("value")
+    rows = rows_of(points, dataset, panel)  # in the panel's order
     values = tuple(rows["value"])
     of_dataset = rows_of(replicas, dataset)
     scale = difference_scale(of_dataset)
@@ -108,7 +109,7 @@ def difference_dots(of_dataset: pd.DataFrame, place: Place) -> Floats:
     return signed_differences(point[finished], default[finished], metric.sign)
 
 
-def _marks(significance: pd.DataFrame, dataset: str, panel: str, values: tuple[float, ...]) -> tuple[str, ...]:
+def _marks(significance: pd.DataFrame, dataset: str, panel: str, values: tuple[Value, ...]) -> tuple[str, ...]:
     rows = rows_of(significance, dataset, panel)
     marks = dict(zip(rows["value"], rows["mark"], strict=True))
     return tuple(marks.get(value, "") for value in values)

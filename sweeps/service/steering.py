@@ -19,12 +19,15 @@ from typing import Any, Literal, Self, get_args
 
 from adaptbin.errors import AdaptBinError, ConfigError, ResourceError
 from sweeps.service.files import write_text
+from sweeps.service.point_fields import FIELDS, Value, value_text
 from sweeps.service.work import Change
 
 STATUS_SECONDS = 2.0
 ANSWER_SECONDS = 30.0
 
 Verb = Literal["add", "cancel"]
+
+_WORDS = {word for field in FIELDS.values() for word in field.words}
 
 
 @dataclass(frozen=True)
@@ -33,19 +36,21 @@ class Request:
 
     verb: Verb
     panel: str
-    value: float
+    value: Value
 
     @classmethod
     def parse(cls, verb: Verb, text: str) -> Self:
         """``tau=0.003``.  Raises ConfigError."""
         panel, equals, value = text.partition("=")
+        if equals and value.strip() in _WORDS:
+            return cls(verb, panel.strip(), value.strip())
         try:
-            return cls(verb, panel.strip(), float(value if equals else "none"))
+            return cls(verb, panel.strip(), float(value))
         except ValueError:
             raise ConfigError(f"a point must be given as panel=value, such as tau=0.003, got {text!r}") from None
 
     def __str__(self) -> str:
-        return f"{self.panel}={self.value:g}"
+        return f"{self.panel}={value_text(self.value)}"
 
 
 class Steering:
@@ -89,7 +94,8 @@ class Steering:
             told = json.loads(path.read_text(encoding="utf-8"))
             if not isinstance(told, dict) or told.get("verb") not in get_args(Verb):
                 raise ConfigError(f"a request must be one of {', '.join(get_args(Verb))}, got {told!r}")
-            change, message = self._answer(Request(told["verb"], str(told["panel"]), float(told["value"])))
+            value = told["value"] if isinstance(told["value"], str) else float(told["value"])
+            change, message = self._answer(Request(told["verb"], str(told["panel"]), value))
             answer = {"done": True, "message": message}
         except (AdaptBinError, OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
             answer = {"done": False, "message": str(error)}

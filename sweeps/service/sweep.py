@@ -183,8 +183,11 @@ class Sweep:
     def _change(self, request: Request, view: ProgressView, tables: Tables) -> tuple[Change, str]:
         """Extend or cut the study while it trains.  Raises ConfigError when that cannot be."""
         before = {replica.id for replica in self._study.all_replicas}
+        value: Any = request.value
+        if isinstance(value, str) and not self._study.takes_words:
+            raise ConfigError(f"values of this study must be numbers, got {request}")
         change = self._study.with_value if request.verb == "add" else self._study.without_value
-        study = change(request.panel, request.value)
+        study = change(request.panel, value)
         after = {replica.id for replica in study.all_replicas}
         reading = self._store.read([*self._study.all_replicas, *study.all_replicas])
         option = study.option_for(str(request))

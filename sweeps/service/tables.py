@@ -21,6 +21,7 @@ from adaptbin.errors import DataError
 from adaptbin.metrics import METRICS, get_metric
 from sweeps.service.files import write_text
 from sweeps.service.panels import SensitivityStudy
+from sweeps.service.point_fields import Value, value_text
 from sweeps.service.points import Point, Study
 from sweeps.service.stats import Floats, mean_interval, standard_deviation
 
@@ -44,9 +45,7 @@ def replica_frame(
     replica.  Raises ConfigError on an unknown metric, DataError when a finished record lacks the metric.
     """
     places = {
-        name: [
-            ({"panel": p.panel, "value": float(p.value), "is_default": p.is_default}, p.hyperparameters) for p in points
-        ]
+        name: [({"panel": p.panel, "value": p.cell, "is_default": p.is_default}, p.point) for p in points]
         for name, points in study.points.items()
     }
     return frame_of_places(records, study, places, metrics, primary, [*POINT_KEYS, "is_default"])
@@ -123,7 +122,7 @@ def recorded(record: Mapping[str, Any], metric: str) -> dict[str, Any]:
     }
 
 
-def rows_of(frame: pd.DataFrame, dataset: str, panel: str | None = None, value: float | None = None) -> pd.DataFrame:
+def rows_of(frame: pd.DataFrame, dataset: str, panel: str | None = None, value: Value | None = None) -> pd.DataFrame:
     """Rows of a data set, or of one of its panels, or of one point."""
     keep = frame["dataset"] == dataset
     if panel is not None:
@@ -160,12 +159,12 @@ def points_frame(replicas: pd.DataFrame, study: SensitivityStudy) -> pd.DataFram
         of_dataset = rows_of(replicas, dataset)
         ratio = variance_ratio(of_dataset)
         for point in study.points[dataset]:
-            group = rows_of(of_dataset, dataset, point.panel, point.value)
+            group = rows_of(of_dataset, dataset, point.panel, point.cell)
             rows.append(
                 {
                     "dataset": dataset,
                     "panel": point.panel,
-                    "value": float(point.value),
+                    "value": point.cell,
                     "is_default": point.is_default,
                     "metric": of_dataset["metric"].iloc[0] if len(of_dataset) else "",
                     **point_numbers(group, ratio),
@@ -210,13 +209,13 @@ def summary_table(points: pd.DataFrame, significance: pd.DataFrame, study: Sensi
     names = ("value", *SCORE_COLUMNS, "vs default", *CONTRAST_COLUMNS)
     table = console_table(title, ("panel", *names), left=("panel", "mark", "verdict"))
     contrasts = {(row["panel"], row["value"]): row for row in rows_of(significance, dataset).to_dict("records")}
-    for panel in study.panels:
-        for position, row in enumerate(rows_of(points, dataset, panel.key).to_dict("records")):
-            cells = [panel.key if position == 0 else "", f"{row['value']:g}", *score_cells(row)]
+    for panel in study.panel_keys:
+        for position, row in enumerate(rows_of(points, dataset, panel).to_dict("records")):
+            cells = [panel if position == 0 else "", value_text(row["value"]), *score_cells(row)]
             if row["is_default"]:
                 table.add_row(*cells, "", "", "", "default", style="bold")
             else:
-                table.add_row(*cells, *contrast_cells(contrasts[panel.key, row["value"]]))
+                table.add_row(*cells, *contrast_cells(contrasts[panel, row["value"]]))
         table.add_section()
     return table
 

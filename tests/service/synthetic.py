@@ -67,7 +67,7 @@ def make_records(study: SensitivityStudy, scorer: Scorer, *, target_sd: float = 
         metric = METRIC_OF.get(card.key, "auc")
         for position, point in enumerate(study.points[card.key]):
             for seed in study.seeds:
-                replica = study.replica(card, point.hyperparameters, seed)
+                replica = study.replica(card, point.point, seed)
                 if replica.id in records:
                     continue
                 noise = np.random.default_rng([number, 0 if point.is_default else position + 1, seed])

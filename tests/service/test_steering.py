@@ -60,6 +60,12 @@ def test_a_sweep_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.Monkey
             assert told.changes() == []
 
 
+def test_a_request_may_be_of_a_word() -> None:
+    assert Request.parse("add", "masking = random") == Request("add", "masking", "random")
+    assert str(Request.parse("cancel", "masking=none")) == "masking=none"
+    assert Request.parse("add", "tau=3e-3").value == 3e-3
+
+
 class TestCommand:
     def test_status_add_cancel(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         with Sweeping(tmp_path):
