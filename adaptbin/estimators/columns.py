@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from adaptbin.data.coding import Categories, Standardisation
-from adaptbin.data.encode import EncodedRows
+from adaptbin.data.encode import EncodedRows, UnseenCategory
 from adaptbin.encoders.base import Columns
 from adaptbin.errors import ConfigError, DataError, nearest
 from adaptbin.estimators.reading import GivenColumn
@@ -37,6 +37,8 @@ class FittedColumns:
     """Of the D numerical columns, in their order."""
     categories: tuple[Categories, ...]
     """Of the C categorical columns, in their order."""
+    unseen_category: UnseenCategory = "own"
+    """Code of a category that fit had not; see :func:`adaptbin.data.encode.encode`."""
 
     @classmethod
     def of(cls, given: Sequence[GivenColumn], categorical_features: Any) -> Self:
@@ -70,7 +72,7 @@ class FittedColumns:
         return Columns(self.kinds.count("numerical"), tuple(c.cardinality for c in self.categories))
 
     def inputs(self, given: Sequence[GivenColumn]) -> Tensor:
-        """[N, D + C] float32: numbers standardised, then codes; a category that fit had not has a code of its own.
+        """[N, D + C] float32: numbers standardised, then codes; a category that fit had not has the code asked for.
 
         Raises DataError for words where fit had numbers or the other way round, and numbers too large for float32.
         """
@@ -89,6 +91,8 @@ class FittedColumns:
                 f"got {values[row, column]} in row {row}"
             )
         codes = [_codes(c, known) for c, known in zip(categorical, self.categories, strict=True)]
+        if self.unseen_category == "zero":
+            codes = [np.where(c == known.cardinality, 0, c) for c, known in zip(codes, self.categories, strict=True)]
         return torch.from_numpy(np.ascontiguousarray(np.column_stack([scaled, *codes]), dtype=np.float32))
 
     def rows(self, given: Sequence[GivenColumn]) -> EncodedRows:
@@ -110,6 +114,7 @@ class FittedColumns:
             "mean": self.standardisation.mean.tolist(),
             "sd": self.standardisation.sd.tolist(),
             "categories": [list(c.values) for c in self.categories],
+            "unseen_category": self.unseen_category,
         }
 
     @classmethod
@@ -120,6 +125,7 @@ class FittedColumns:
             tuple(values["kinds"]),
             Standardisation(np.array(values["mean"], dtype=np.float64), np.array(values["sd"], dtype=np.float64)),
             tuple(Categories(tuple(levels)) for levels in values["categories"]),
+            values.get("unseen_category", "own"),  # of schema 1 there are no others
         )
 
 
