@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -33,6 +33,14 @@ TOLERANCE = 1e-4
 model that was trained on a CPU they have been the same bits, for every encoder; a GPU rounds differently."""
 
 
+class Exported(NamedTuple):
+    """A model that was taken from a pack."""
+
+    model: PretrainedModel
+    apart: float
+    """How far its embeddings of the table's rows are from those of training, as a share of their largest entry."""
+
+
 def exported(
     replica: Replica,
     table: Table,
@@ -40,7 +48,7 @@ def exported(
     pretraining: Pretraining | None,
     tuning: FineTuning | None,
     origin: Mapping[str, Any],
-) -> PretrainedModel:
+) -> Exported:
     """The estimator of a replica that was trained alone.
 
     ``encoded``: ``table`` as it was trained on.  ``pretraining``: None from scratch.  ``tuning``: at its best epoch,
@@ -63,9 +71,7 @@ def exported(
     if tuning is None:
         assert isinstance(model, AdaptiveBinningEncoder) and pretraining is not None
         stack = pretraining.model
-        model.model_ = TrainedEncoder.of(
-            stack.encoder, stack.bank, model.columns_.for_encoder, replica.architecture
-        )
+        model.model_ = TrainedEncoder.of(stack.encoder, stack.bank, model.columns_.for_encoder, replica.architecture)
     else:
         assert isinstance(model, AdaptiveBinningClassifier | AdaptiveBinningRegressor)
         if isinstance(model, AdaptiveBinningClassifier):
@@ -75,14 +81,7 @@ def exported(
         model.validation_curve_ = []
     model._remember(pretraining)
     model.origin_ = dict(origin)
-    _check(model, table, encoded, _embeddings(encoded, pretraining, tuning))
-    return model
-
-
-def difference(model: PretrainedModel, table: Table, embeddings: Tensor) -> float:
-    """How far the model's embeddings of a table's rows are from ``embeddings`` [N, H], as a share of their largest."""
-    apart = (torch.from_numpy(model.embed(table.features)) - embeddings).abs().max()
-    return float(apart / embeddings.abs().max())
+    return Exported(model, _apart(model, table, encoded, _embeddings(encoded, pretraining, tuning)))
 
 
 def _settings(replica: Replica, table: Table) -> dict[str, Any]:
@@ -129,13 +128,14 @@ def _embeddings(encoded: EncodedTable, pretraining: Pretraining | None, tuning: 
     return pretraining.embed(encoded.inputs)[0].cpu()
 
 
-def _check(model: PretrainedModel, table: Table, encoded: EncodedTable, embeddings: Tensor) -> None:
+def _apart(model: PretrainedModel, table: Table, encoded: EncodedTable, embeddings: Tensor) -> float:
     where = f"an exported model of {table.card.key}"
     if not torch.equal(model._inputs(table.features), encoded.inputs):
         raise DataError(f"{where} must read the table as it was trained on, got other inputs")
-    apart = difference(model, table, embeddings)
+    apart = (torch.from_numpy(model.embed(table.features)) - embeddings).abs().max() / embeddings.abs().max()
     if not apart <= TOLERANCE:
         raise TrainingError(
             f"{where} must embed the table's rows as in training, within {TOLERANCE:g} of the largest entry, "
-            f"got a difference of {apart:g}"
+            f"got a difference of {float(apart):g}"
         )
+    return float(apart)
