@@ -113,25 +113,27 @@ def _train(replica: Replica, table: Table, store: ResultsStore, options: Options
         store.require_writable(f"results/{replica.dataset}", "checkpoints")
         with store.lock():
             place, pack = FolderPlace(store.output / "checkpoints"), Pack((replica,))
-            trained.record = _train_one(trained, options, place.of(pack))
+            trained.record = _train_one(trained, options.device, threads(options.resources.cpus), place.of(pack))
             store.write(trained.record)
             place.forget(pack.key)
     else:
-        trained.record = _train_one(trained, options, None)
+        # Sums of another number of threads round differently.
+        cores = known["runtime"].get("threads") or threads(options.resources.cpus)
+        trained.record = _train_one(trained, options.device, cores, None)
         _require_same(trained.record, known, store.path(replica.dataset, replica.id))
     if trained.record["status"] == "diverged":
         raise TrainingError(f"a model must be finite, got one that diverged in epoch {trained.record['diverged_at']}")
     return trained, known is None
 
 
-def _train_one(trained: _Trained, options: Options, checkpoint: Checkpoint | None) -> dict[str, Any]:
+def _train_one(trained: _Trained, device: str, cores: int, checkpoint: Checkpoint | None) -> dict[str, Any]:
     from adaptbin.training.pack import train_pack
 
     (record,) = train_one(
         Pack((trained.replica,)),
         trained.encoded,
-        device=options.device,
-        threads=threads(options.resources.cpus),
+        device=device,
+        threads=cores,
         checkpoint=checkpoint,
         git=git_state(),
         progress=lambda _: None,
@@ -141,21 +143,25 @@ def _train_one(trained: _Trained, options: Options, checkpoint: Checkpoint | Non
 
 
 def _require_same(record: Mapping[str, Any], known: Mapping[str, Any], path: Path) -> None:
-    now = json.loads(json.dumps(record))
-    for part in _COMPARED:
-        if now.get(part) != known.get(part):
-            here, there = (_in_short(told, part) for told in (now, known))
-            raise TrainingError(
-                f"a replica trained again must be the one of its result, {path}, whose {part} are {there}, got {here}. "
-                f"There: {_trained_on(known)}. Here: {_trained_on(now)}. Only the same kind of machine and the same "
-                "versions round alike"
-            )
+    now, before = ({name: told.get(name) for name in _COMPARED} for told in (json.loads(json.dumps(record)), known))
+    if (found := _difference(now, before)) is not None:
+        where, here, there = found
+        raise TrainingError(
+            f"a replica trained again must be the one of its result, {path}, where {where} is {there}, got {here}; "
+            f"there: {_trained_on(known)}; here: {_trained_on(record)} (other machines and versions round differently)"
+        )
 
 
-def _in_short(record: Mapping[str, Any], part: str) -> str:
-    value = record["scores"]["test"] if part in ("scores", "probes") else record.get(part)
-    text = json.dumps(value)
-    return text if len(text) < 200 else f"{text[:200]}..."
+def _difference(one: Any, other: Any, where: str = "") -> tuple[str, Any, Any] | None:
+    """The first place where plain values differ, and both of them."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        keys = [*one, *(key for key in other if key not in one)]
+        inside = [(f"{where} {key}", one.get(key), other.get(key)) for key in keys]
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        inside = [(f"{where} {at}", a, b) for at, (a, b) in enumerate(zip(one, other, strict=True))]
+    else:
+        return None if one == other else (where.strip(), one, other)
+    return next((found for name, a, b in inside if (found := _difference(a, b, name)) is not None), None)
 
 
 def _trained_on(record: Mapping[str, Any]) -> str:

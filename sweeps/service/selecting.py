@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Replica
@@ -62,27 +63,26 @@ def _named(study: Study, dataset: str, beginning: str, store: ResultsStore) -> R
     own: dict[str, Replica | Point] = {}
     own |= {describe_point(p.settings(study.moved), {}).key: p for p in study.points_of(dataset)}
     own |= {replica.id: replica for replica in study.replicas[dataset]}
-    found = {name: thing for name, thing in own.items() if name.startswith(beginning)}
-    for path in store.path(dataset, beginning).parent.glob(f"{beginning}*.json"):
-        if path.stem not in found:
-            found[path.stem] = _replica_in(path.stem, path.read_text(encoding="utf-8"))
-    if not found:
+    folder = store.path(dataset, beginning).parent
+    results = {path.stem: path for path in folder.glob(f"{beginning}*.json")}
+    names = sorted({*results, *(name for name in own if name.startswith(beginning))})
+    if not names:
         raise ConfigError(
-            f"point must be fields and values, or the id of a point or replica of this study or of a result in "
-            f"{store.path(dataset, beginning).parent}, got {beginning!r}"
+            "point must be fields and values, or the id of a point or replica of this study or of a result in "
+            f"{folder}, got {beginning!r}"
         )
-    if len(found) > 1:
-        raise ConfigError(f"an id's beginning must name one point or replica, got {beginning!r}: {', '.join(found)}")
-    return next(iter(found.values()))
+    if len(names) > 1:
+        raise ConfigError(f"an id's beginning must name one point or replica, got {beginning!r}: {', '.join(names)}")
+    return own[names[0]] if names[0] in own else _replica_in(results[names[0]])
 
 
-def _replica_in(name: str, text: str) -> Replica:
+def _replica_in(path: Path) -> Replica:
     try:
-        replica = Replica.from_identity(json.loads(text)["identity"])
+        replica = Replica.from_identity(json.loads(path.read_text(encoding="utf-8"))["identity"])
     except (ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"the result of replica {name} must be a whole one, got: {error}") from error
-    if replica.id != name:
-        raise ConfigError(f"the result of replica {name} must be its own, got that of {replica.id}")
+        raise ConfigError(f"a result must be that of a replica, got {path}: {error}") from error
+    if replica.id != path.stem:
+        raise ConfigError(f"a result must be that of the replica it is named after, got {replica.id} in {path}")
     return replica
 
 
