@@ -227,8 +227,8 @@ def _check(options: Options) -> None:
 
 def _check_export(options: Options) -> None:
     if options.export is None:
-        for name in ("point", "seed", "overwrite"):
-            if getattr(options, name) not in (None, False):
+        for name, left_out in (("point", None), ("seed", None), ("overwrite", False)):
+            if getattr(options, name) is not left_out:
                 raise ConfigError(f"--{name} says what --export exports, so it needs that, got --{name} alone")
         return
     for name, asked in (("plan", options.plan), ("rebuild", options.rebuild), ("budget", options.time_limit)):

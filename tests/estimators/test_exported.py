@@ -1,4 +1,4 @@
-"""A model out of a pack is the same model as an estimator: inputs, embeddings, predictions, edges, and after loading."""
+"""A model out of a pack is the same as an estimator: inputs, embeddings, predictions, edges, also after loading."""
 
 from __future__ import annotations
 
