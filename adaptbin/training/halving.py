@@ -49,8 +49,9 @@ def train_pack_halving(
     best ``keep`` of the points there, rounded up, go on, with all their seeds.  A point with a diverged replica does
     not.  Test scores decide nothing.
 
-    A record of rung e is that of a replica whose budget has e epochs, with its id: the same that :func:`train_pack
-    <adaptbin.training.pack.train_pack>` would give, but for ``runtime``, whose seconds are the replica's share of all
+    A record of rung e is that of a replica whose budget is :meth:`Budget.at_rung <adaptbin.config.Budget.at_rung>` of
+    e, with its id: the same that :func:`train_pack <adaptbin.training.pack.train_pack>` would give, but for
+    ``runtime``, whose seconds are the replica's share of all
     that was spent until then.  The other arguments are those of :func:`train_pack`; a run that was cut off goes on from
     its checkpoint, with the records of the rungs it had passed.
 
@@ -138,8 +139,8 @@ def _probe(
 
 
 def _of(replica: Replica, epochs: int) -> Replica:
-    """The replica whose budget has so many epochs."""
-    return replace(replica, budget=replace(replica.budget, epochs=epochs))
+    """The replica whose budget has so many epochs, and is probed as rungs are."""
+    return replace(replica, budget=replica.budget.at_rung(epochs))
 
 
 def _stacks(replicas: Sequence[Replica], table: EncodedTable, device: torch.device) -> list[Pretraining]:
