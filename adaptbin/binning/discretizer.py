@@ -28,8 +28,8 @@ class Bins(NamedTuple):
 def quantile_edges(values: np.ndarray, t_init: int) -> np.ndarray:
     """Inner edges of one feature's initial bins.
 
-    values [N] float32 train values; -> float64, strictly rising, at most ``t_init - 1`` of them.  Repeated percentiles
-    collapse; a feature with at most ``t_init`` distinct values gets one bin per value.
+    values [N] float32 train values, none missing; -> float64, strictly rising, at most ``t_init - 1`` of them.
+    Repeated percentiles collapse; a feature with at most ``t_init`` distinct values gets one bin per value.
     """
     distinct = np.unique(values).astype(np.float64)
     if len(distinct) <= t_init:
@@ -38,13 +38,16 @@ def quantile_edges(values: np.ndarray, t_init: int) -> np.ndarray:
     return np.unique(np.percentile(values.astype(np.float64), percentiles))
 
 
-def initial_bins(values: Tensor, t_init: Sequence[int], t_max: Sequence[int]) -> Bins:
+def initial_bins(values: Tensor, t_init: Sequence[int], t_max: Sequence[int], observed: Tensor | None = None) -> Bins:
     """Initial bins of R replicas, replica r with ``t_init[r]`` quantile bins and room for ``max(t_max)``.
 
-    values [N, D] float32.  Raises ConfigError where t_init exceeds t_max.
+    values [N, D] float32; observed [N, D] bool: which of them count, None for all.  Raises ConfigError where t_init
+    exceeds t_max.
     """
     n_features = values.shape[1]
-    columns = values.detach().cpu().numpy()
+    columns = list(values.detach().t().cpu().numpy())
+    if observed is not None:
+        columns = [column[there] for column, there in zip(columns, observed.t().cpu().numpy(), strict=True)]
     edges = np.full((len(t_init), n_features, max(t_max) + 1), np.inf)
     edges[:, :, 0] = -np.inf
     count = np.ones((len(t_init), n_features), dtype=np.int64)
@@ -53,7 +56,7 @@ def initial_bins(values: Tensor, t_init: Sequence[int], t_max: Sequence[int]) ->
         if bins > cap:
             raise ConfigError(f"t_init must be at most t_max ({cap}), got {bins}")
         if bins not in made:
-            made[bins] = [quantile_edges(columns[:, d], bins) for d in range(n_features)]
+            made[bins] = [quantile_edges(column, bins) for column in columns]
         for d, inner in enumerate(made[bins]):
             edges[r, d, 1 : 1 + len(inner)] = inner
             count[r, d] = 1 + len(inner)

@@ -20,19 +20,23 @@ class SortedColumns(NamedTuple):
     """Train values of every feature in rising order; made once per table."""
 
     values: Tensor
-    """[D, N] float32."""
+    """[D, N] float32; missing ones come last, as +inf: there they are past every edge, and in no bin."""
     order: Tensor
     """[D, N] int64, row of each sorted value."""
     sums: Tensor
-    """[D, N+1] float64, prefix sums of the sorted values."""
+    """[D, N+1] float64, prefix sums of the sorted values that are there."""
     squares: Tensor
     """[D, N+1] float64, prefix sums of their squares."""
 
     @classmethod
-    def of(cls, values: Tensor) -> SortedColumns:
-        """Sort the columns of ``values`` [N, D]."""
+    def of(cls, values: Tensor, observed: Tensor | None = None) -> SortedColumns:
+        """Sort the columns of ``values`` [N, D], finite; observed [N, D] bool: which are there, None for all."""
+        if observed is not None:
+            values = values.masked_fill(~observed, torch.inf)
         ordered, order = torch.sort(values.t().contiguous(), dim=1, stable=True)
         wide = ordered.to(torch.float64)
+        if observed is not None:
+            wide = wide.masked_fill(torch.isinf(wide), 0.0)
         zero = wide.new_zeros(wide.shape[0], 1)
         return cls(ordered, order, torch.cat([zero, wide.cumsum(1)], 1), torch.cat([zero, wide.square().cumsum(1)], 1))
 
@@ -41,7 +45,7 @@ class Candidates(NamedTuple):
     """One possible split per bin of P (replica, feature) pairs; every tensor is [P, K]."""
 
     median: Tensor
-    """Float32 mean of the middle two values of the bin."""
+    """Float32 mean of the middle two values of the bin; of an empty one it means nothing."""
     start: Tensor
     """First position of the bin among the sorted values."""
     cut: Tensor

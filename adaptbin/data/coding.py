@@ -1,15 +1,17 @@
-"""What is fitted of columns before a model sees them: mean and spread of numbers, codes of categories.
+"""What is fitted of columns before a model sees them: medians, means and spreads of numbers, codes of categories.
 
 Fitted once, on the rows that train; then applied to any rows, those of another day included.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+
+from adaptbin.errors import DataError
 
 
 @dataclass(frozen=True, eq=False)
@@ -23,7 +25,9 @@ class Standardisation:
 
     @classmethod
     def of(cls, values: np.ndarray) -> Self:
-        """Fit to ``values`` [N, D] float64; the caller sees to it that no column is constant."""
+        """Fit to ``values`` [N, D] float64, NaN where missing; the caller sees to it that no column is constant."""
+        if np.isnan(values).any():
+            return cls(np.nanmean(values, axis=0), np.nanstd(values, axis=0))
         return cls(values.mean(axis=0), values.std(axis=0))
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
@@ -37,6 +41,45 @@ class Standardisation:
         """Standardised values of one column, in its own units; [..] float64."""
         original: np.ndarray = values * self.sd[column] + self.mean[column]
         return original
+
+
+@dataclass(frozen=True, eq=False)
+class Imputation:
+    """What stands for the missing numbers of D numerical columns, and which columns say that a number is missing.
+
+    The paper has no missing values; this is ours.  A missing number is the median of those that are there, and a column
+    that lacks some in fit has an indicator: a category 1 where the number is missing, 0 where it is there.
+    """
+
+    median: np.ndarray
+    """[D] float64, of the numbers that are there."""
+    indicated: tuple[int, ...]
+    """Positions of the I columns with an indicator, in rising order."""
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> Self:
+        """Fit to ``values`` [N, D] float64, NaN where missing; the caller sees to it that no column is empty."""
+        lacking = np.isnan(values).any(axis=0)
+        median = np.array([np.nanmedian(column) for column in values.T], dtype=np.float64)
+        return cls(median, tuple(np.flatnonzero(lacking).tolist()))
+
+    def filled(self, values: np.ndarray) -> np.ndarray:
+        """[N, D] float64 -> the same with medians in place of NaN."""
+        missing = np.isnan(values)
+        return np.where(missing, self.median, values) if missing.any() else values
+
+    def indicators(self, values: np.ndarray) -> np.ndarray:
+        """[N, D] float64, before it is filled -> [N, I] float32 of 0 and 1."""
+        missing: np.ndarray = np.isnan(values[:, list(self.indicated)])
+        return missing.astype(np.float32)
+
+    def names(self, columns: Sequence[str], taken: Collection[str]) -> tuple[str, ...]:
+        """Names of the indicators of ``columns`` [D].  Raises DataError where one is among the names ``taken``."""
+        names = tuple(f"{columns[position]} is missing" for position in self.indicated)
+        for name in names:
+            if name in taken:
+                raise DataError(f"column names must differ from those of indicators of missing values, got {name!r}")
+        return names
 
 
 @dataclass(frozen=True)

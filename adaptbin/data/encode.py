@@ -1,21 +1,22 @@
 """A table to tensors: standardised numbers, integer codes for categories and classes, and the split beside them.
 
-Everything is fitted on train alone; what cannot be trained on is refused here, before any model exists.
+Everything is fitted on the rows that pretraining sees: train, and rows without a label.  What cannot be trained on is
+refused here, before any model exists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 
 import numpy as np
 import pandas as pd
 
 from adaptbin.config import SPLIT_SEED
-from adaptbin.data.coding import Categories, Standardisation
+from adaptbin.data.coding import Categories, Imputation, Standardisation
 from adaptbin.data.registry import Card
-from adaptbin.data.splits import Split, split_rows
+from adaptbin.data.splits import Split, labelled_rows, split_rows, unlabelled_rows
 from adaptbin.data.table import Table, check_finite
 from adaptbin.errors import ConfigError, DataError, nearest
 
@@ -33,13 +34,28 @@ class EncodedRows:
     """
 
     inputs: Tensor
-    """[N, D + C] float32: numerical columns standardised by train, then categorical codes 0, 1, ... as floats."""
+    """[N, D + C] float32: numerical columns standardised, missing numbers at the median, then categorical codes 0, 1,
+    ... as floats."""
     numerical_names: tuple[str, ...]
     categorical_names: tuple[str, ...]
+    """Last come the indicators of numerical columns that lack values: 1 where one is missing, else 0."""
     cardinalities: tuple[int, ...]
-    """Distinct train values of each categorical column, [C]."""
+    """Distinct values of each categorical column among the rows of :attr:`pretraining`, [C]."""
     train: Tensor
     """Row numbers, int64, in the split's own order."""
+    unlabelled: Tensor | None = None
+    """Row numbers, int64, of what pretraining sees besides; None where every row has a label."""
+    observed: Tensor | None = None
+    """[N, D] bool, False where a number is missing; None where none is."""
+
+    @property
+    def pretraining(self) -> Tensor:
+        """Numbers of the rows that are pretrained on: train, then those without a label."""
+        if self.unlabelled is None:
+            return self.train
+        import torch
+
+        return torch.cat([self.train, self.unlabelled])
 
     @property
     def n_numerical(self) -> int:
@@ -61,7 +77,8 @@ class EncodedTable(EncodedRows):
     """Of the parsed table."""
     split_seed: int
     target: Tensor
-    """[N] int64 class codes in the order of ``card.levels``, or float64 in target units for regression."""
+    """[N] int64 class codes in the order of ``card.levels``, or float64 in target units for regression; what stands for
+    rows without a label is not read."""
     target_mean: float
     """Of train, in target units; 0 for classification."""
     target_sd: float
@@ -70,7 +87,8 @@ class EncodedTable(EncodedRows):
     """Row numbers, int64, in the split's own order; likewise the next one."""
     test: Tensor
     unseen: Mapping[str, Mapping[str, int]]
-    """Column -> {"val": n, "test": n}: rows whose category no train row has.  Columns without any are left out."""
+    """Column -> {"val": n, "test": n}: rows whose category no row of pretraining has.  Columns without any are left
+    out."""
 
     @property
     def n_classes(self) -> int:
@@ -81,10 +99,12 @@ class EncodedTable(EncodedRows):
 def encode(table: Table, *, split_seed: int = SPLIT_SEED, unseen_category: UnseenCategory = "own") -> EncodedTable:
     """Split ``table`` and turn it into tensors.
 
-    ``unseen_category``: code of a category that no train row has: ``"own"`` the cardinality, ``"zero"`` code 0.
+    ``unseen_category``: code of a category that no row of pretraining has: ``"own"`` the cardinality, ``"zero"`` code
+    0.
 
-    Raises DataError for NaN or inf, a part of the split without rows, fewer train rows than a batch, a column that is
-    constant in train, and a class (or, for regression, any spread of the target) that train lacks.
+    Raises DataError for inf, NaN in a column that must be complete, a part of the split without rows, fewer train rows
+    than a batch, a column that is constant or empty in the rows of pretraining, and a class (or, for regression, any
+    spread of the target) that train lacks; ConfigError as :func:`split_rows` does.
     """
     import torch  # takes a second, and whoever plans or describes tables imports this module without encoding one
 
@@ -103,12 +123,14 @@ def encode(table: Table, *, split_seed: int = SPLIT_SEED, unseen_category: Unsee
             f"{where}: train must fill a batch of {card.architecture.batch_size} rows, got {split.train.size}"
         )
 
-    numerical = _standardised(table.features[list(card.numerical)], split.train, where)
+    unlabelled = unlabelled_rows(table, split)
+    fitted = np.concatenate([split.train, unlabelled])
+    numbers = _numbers(table.features[list(card.numerical)], fitted, where)
     codes, cardinalities, unseen = [], [], {}
     for name in card.categorical:
         values = table.features[name].to_numpy(dtype=object)
-        _check_varies(values[split.train], name, where)
-        categories = Categories.of(values[split.train])
+        _check_varies(values[fitted], name, where)
+        categories = Categories.of(values[fitted])
         column, cardinality = categories(values), categories.cardinality
         counts = {
             part: int((column[rows] == cardinality).sum()) for part, rows in (("val", split.val), ("test", split.test))
@@ -121,7 +143,8 @@ def encode(table: Table, *, split_seed: int = SPLIT_SEED, unseen_category: Unsee
             column[column == cardinality] = 0
         codes.append(column.astype(np.float32))
         cardinalities.append(cardinality)
-    inputs = np.column_stack([numerical, *codes])
+    indicators = numbers.imputation.names(card.numerical, card.categorical)
+    inputs = np.column_stack([numbers.standardised, *codes, numbers.indicators])
 
     target, mean, sd = _target(table, split, where)
     return EncodedTable(
@@ -130,14 +153,16 @@ def encode(table: Table, *, split_seed: int = SPLIT_SEED, unseen_category: Unsee
         split_seed=split_seed,
         inputs=torch.from_numpy(np.ascontiguousarray(inputs)),
         numerical_names=card.numerical,
-        categorical_names=card.categorical,
-        cardinalities=tuple(cardinalities),
+        categorical_names=(*card.categorical, *indicators),
+        cardinalities=(*cardinalities, *(2 for _ in indicators)),
         target=target,
         target_mean=mean,
         target_sd=sd,
         train=torch.from_numpy(split.train),
         val=torch.from_numpy(split.val),
         test=torch.from_numpy(split.test),
+        unlabelled=torch.from_numpy(unlabelled) if unlabelled.size else None,
+        observed=None if numbers.observed is None else torch.from_numpy(numbers.observed),
         unseen=unseen,
     )
 
@@ -150,12 +175,36 @@ def _check_varies(values: np.ndarray, name: str, where: str) -> None:
         )
 
 
-def _standardised(features: pd.DataFrame, train: np.ndarray, where: str) -> np.ndarray:
-    """[N, D] float64 values -> float32, by the train mean and sd (ddof 0), both computed in float64."""
+class _Numbers(NamedTuple):
+    """The numerical columns of a table, encoded."""
+
+    standardised: np.ndarray
+    """[N, D] float32."""
+    indicators: np.ndarray
+    """[N, I] float32."""
+    observed: np.ndarray | None
+    """[N, D] bool; None where nothing is missing."""
+    imputation: Imputation
+
+
+def _numbers(features: pd.DataFrame, fitted: np.ndarray, where: str) -> _Numbers:
+    """[N, D] values, filled with medians and scaled by mean and sd (ddof 0) of those that the rows ``fitted`` have, all
+    computed in float64."""
     values = features.to_numpy(dtype=np.float64)
+    observed = ~np.isnan(values)
     for j, name in enumerate(features.columns):
-        _check_varies(values[train, j], str(name), where)
-    return Standardisation.of(values[train])(values)
+        there = values[fitted[observed[fitted, j]], j]
+        if not there.size:
+            raise DataError(
+                f"{where}: column {str(name)!r} must hold numbers in train, got none: all {fitted.size} rows lack it"
+            )
+        _check_varies(there, str(name), where)
+    # DIFF[released->ours] the paper and the released code have no missing values; ours fills and indicates them.
+    imputation = Imputation.of(values[fitted])
+    indicators = imputation.indicators(values)
+    standardisation = Standardisation.of(values[fitted])
+    standardised = standardisation(imputation.filled(values))
+    return _Numbers(standardised, indicators, None if observed.all() else observed, imputation)
 
 
 def _target(table: Table, split: Split, where: str) -> tuple[Tensor, float, float]:
@@ -163,14 +212,16 @@ def _target(table: Table, split: Split, where: str) -> tuple[Tensor, float, floa
 
     card = table.card
     if card.levels is None:
-        values = table.target.to_numpy(dtype=np.float64)
+        values = table.target.to_numpy(dtype=np.float64, copy=True)
         _check_varies(values[split.train], card.target, where)
+        values[np.isnan(values)] = values[split.train].mean()
         return torch.tensor(values), float(values[split.train].mean()), float(values[split.train].std())
     code_of = {level: code for code, level in enumerate(card.levels)}
-    strangers = sorted(set(table.target) - set(code_of))
+    labelled = labelled_rows(table)
+    strangers = sorted(set(table.target[labelled]) - set(code_of))
     if strangers:
         raise DataError(f"{where}: labels must be among {', '.join(card.levels)}, got {', '.join(strangers)}")
-    codes = np.array([code_of[level] for level in table.target], dtype=np.int64)
+    codes = np.array([code_of.get(level, 0) for level in table.target], dtype=np.int64)
     counts = np.bincount(codes[split.train], minlength=len(card.levels))
     if (counts == 0).any():
         absent = ", ".join(repr(card.levels[code]) for code in np.flatnonzero(counts == 0))

@@ -26,6 +26,8 @@ class Column:
     """Physical unit of the file's values; empty when there is none or its source names none."""
     text: bool = False
     """Whether the values are words; all others must parse as finite numbers, categories too."""
+    missing: bool = False
+    """Whether numbers of a numerical column may be missing (NaN); of words the empty one is a category of its own."""
 
 
 @dataclass(frozen=True, kw_only=True)

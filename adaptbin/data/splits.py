@@ -1,4 +1,7 @@
-"""Row numbers of train, validation and test: 64/16/20 by rows, or by groups where rows belong together."""
+"""Row numbers of train, validation and test: 64/16/20 by rows, by groups where rows belong together, or as given.
+
+Rows without a label are in none of the three; those that pretraining may see besides train are told apart here, too.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ import pandas as pd
 
 from adaptbin.config import SPLIT_SEED
 from adaptbin.data.table import Table
-from adaptbin.errors import DataError
+from adaptbin.errors import ConfigError, DataError
 
 TEST_SHARE = 0.2
 """Share of all rows (or groups) held out for test."""
@@ -20,7 +23,7 @@ GROUP_VAL_SHARE = 0.16
 
 
 class Split(NamedTuple):
-    """Disjoint row numbers that together cover the table; int64 numpy arrays."""
+    """Disjoint row numbers that together cover the labelled rows; int64 numpy arrays."""
 
     train: np.ndarray
     val: np.ndarray
@@ -28,14 +31,66 @@ class Split(NamedTuple):
 
 
 def split_rows(table: Table, split_seed: int = SPLIT_SEED) -> Split:
-    """Split the N rows of ``table``; the same seed gives the paper's split wherever it runs.
+    """Split the labelled rows of ``table``; the same seed gives the paper's split wherever it runs.
 
-    Raises DataError when a part would be empty.
+    Raises DataError when a part would be empty or a given split is none, ConfigError for another seed than the default
+    where the split is given.
     """
-    split = _by_rows(len(table.target), split_seed) if table.groups is None else _by_groups(table.groups, split_seed)
+    rows = np.flatnonzero(labelled_rows(table)).astype(np.int64)
+    if table.parts is not None:
+        split = _as_given(table, rows, split_seed)
+    elif table.groups is None:
+        split = Split(*(rows[part] for part in _by_rows(rows.size, split_seed)))
+    else:
+        split = Split(*(rows[part] for part in _by_groups(table.groups.iloc[rows], split_seed)))
     if any(part.size == 0 for part in split):
         sizes = ", ".join(f"{name} {part.size}" for name, part in split._asdict().items())
         raise DataError(f"{table.card.key}: every part of the split must hold rows, got {sizes}")
+    return split
+
+
+def labelled_rows(table: Table) -> np.ndarray:
+    """Which rows have a label, [N] bool."""
+    target = table.target
+    is_regression = table.card.levels is None
+    labelled: np.ndarray = ~np.isnan(target.to_numpy(dtype=np.float64)) if is_regression else target.to_numpy() != ""
+    return labelled
+
+
+def unlabelled_rows(table: Table, split: Split) -> np.ndarray:
+    """Row numbers, int64 in file order, of the rows without a label that pretraining sees besides train.
+
+    Where rows belong together, those of a group in validation or test are left out: what they hold is known there.
+    """
+    unlabelled = ~labelled_rows(table)
+    if table.groups is not None:
+        of_row = table.groups.to_numpy()
+        unlabelled &= ~np.isin(of_row, of_row[np.concatenate([split.val, split.test])])
+    return np.flatnonzero(unlabelled).astype(np.int64)
+
+
+def _as_given(table: Table, rows: np.ndarray, split_seed: int) -> Split:
+    """The parts of the labelled ``rows`` that ``table.parts`` tells, in file order."""
+    key = table.card.key
+    if split_seed != SPLIT_SEED:
+        raise ConfigError(f"{key}: a table with a split of its own has no other, so seeds_vary must not be 'split'")
+    assert table.parts is not None
+    of_row = table.parts.to_numpy(dtype=object)[rows]
+    strangers = np.flatnonzero(~np.isin(of_row, Split._fields))
+    if strangers.size:
+        raise DataError(
+            f"{key}: every labelled row must be in one of the parts {', '.join(Split._fields)}, "
+            f"got {of_row[strangers[0]]!r} for row {rows[strangers[0]]} ({strangers.size} such rows)"
+        )
+    split = Split(*(rows[of_row == part] for part in Split._fields))
+    if table.groups is not None:
+        groups = table.groups.to_numpy()
+        for first, second in ((split.train, split.val), (split.train, split.test), (split.val, split.test)):
+            shared = np.intersect1d(groups[first], groups[second])
+            if shared.size:
+                raise DataError(
+                    f"{key}: rows of a group must be in one part of the split, got {shared.tolist()[0]!r} in two"
+                )
     return split
 
 

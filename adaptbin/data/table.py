@@ -19,36 +19,42 @@ class Table:
 
     card: Card
     features: pd.DataFrame
-    """Columns of ``card.columns`` in that order: float64, or str where the card says text."""
+    """Columns of ``card.columns`` in that order: float64 (NaN where missing), or str where the card says text."""
     target: pd.Series
-    """str, one of ``card.levels``, for classification; float64 in target units for regression."""
+    """str, one of ``card.levels``, for classification; float64 in target units for regression.  A row without a label
+    has "" or NaN."""
     groups: pd.Series | None
     """float64 values of the card's group column, or None when rows are independent."""
     fingerprint: str
-    """:func:`table_fingerprint` of the three parts above."""
+    """:func:`table_fingerprint` of the parts above, and of ``parts`` where there are any."""
     path: Path | None
     """The file it came from; None for embedded sets."""
+    parts: pd.Series | None = None
+    """A split that is given: "train", "val" or "test" for each labelled row; None where rows are drawn."""
 
 
 def _column_bytes(values: pd.Series) -> bytes:
     if pd.api.types.is_numeric_dtype(values):
-        # + 0.0 turns -0.0 into 0.0: the two are the same number and must hash alike.
-        return b"number" + (values.to_numpy(dtype="<f8") + 0.0).tobytes()
+        # + 0.0 turns -0.0 into 0.0: the two are the same number and must hash alike.  So must all that are none.
+        numbers = values.to_numpy(dtype="<f8") + 0.0
+        numbers[np.isnan(numbers)] = np.nan
+        return b"number" + numbers.tobytes()
     words = [str(word).encode() for word in values]
     return b"text" + b"".join(len(word).to_bytes(4, "little") + word for word in words)
 
 
-def table_fingerprint(features: pd.DataFrame, target: pd.Series, groups: pd.Series | None) -> str:
+def table_fingerprint(
+    features: pd.DataFrame, target: pd.Series, groups: pd.Series | None, parts: pd.Series | None = None
+) -> str:
     """SHA-256 (64 hex digits) of names, kinds, values and row order of a parsed table; [N] rows each.
 
     Line ends, byte order marks, quotes and the spelling of numbers take no part, so every form of a file that holds
     the same table has the same fingerprint.
     """
     digest = hashlib.sha256()
-    parts = [(str(name), features[name]) for name in features.columns] + [("target", target)]
-    if groups is not None:
-        parts.append(("groups", groups))
-    for name, values in parts:
+    columns = [(str(name), features[name]) for name in features.columns] + [("target", target)]
+    columns += [(name, values) for name, values in (("groups", groups), ("parts", parts)) if values is not None]
+    for name, values in columns:
         for block in (name.encode(), _column_bytes(values)):
             digest.update(len(block).to_bytes(8, "little"))
             digest.update(block)
@@ -56,10 +62,15 @@ def table_fingerprint(features: pd.DataFrame, target: pd.Series, groups: pd.Seri
 
 
 def make_table(
-    card: Card, features: pd.DataFrame, target: pd.Series, groups: pd.Series | None = None, path: Path | None = None
+    card: Card,
+    features: pd.DataFrame,
+    target: pd.Series,
+    groups: pd.Series | None = None,
+    path: Path | None = None,
+    parts: pd.Series | None = None,
 ) -> Table:
     """Put the parts together and compute their fingerprint; nothing is checked here."""
-    return Table(card, features, target, groups, table_fingerprint(features, target, groups), path)
+    return Table(card, features, target, groups, table_fingerprint(features, target, groups, parts), path, parts)
 
 
 def verify(table: Table, source: str) -> Table:
@@ -79,10 +90,12 @@ def verify(table: Table, source: str) -> Table:
 
 
 def check_finite(card: Card, features: pd.DataFrame, target: pd.Series) -> None:
-    """Raise DataError when a number of ``features`` [N, D + C] or ``target`` [N] is NaN or infinite."""
-    numeric = [features[c.name] for c in card.columns if not c.text]
-    for values in numeric + ([] if card.task.is_classification else [target]):
-        bad = np.flatnonzero(~np.isfinite(values.to_numpy(dtype=np.float64)))
+    """Raise DataError when a number of ``features`` [N, D + C] or ``target`` [N] is infinite, or NaN in a column that
+    must be complete: the target of a row without a label is NaN."""
+    numeric = [(features[c.name], c.missing) for c in card.columns if not c.text]
+    for values, may_be_missing in numeric + ([] if card.task.is_classification else [(target, True)]):
+        numbers = values.to_numpy(dtype=np.float64)
+        bad = np.flatnonzero(np.isinf(numbers) if may_be_missing else ~np.isfinite(numbers))
         if bad.size:
             raise DataError(
                 f"{card.key}: column {values.name!r} must hold finite numbers, "

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from adaptbin.config import Finetuning, Replica
-from adaptbin.data.coding import Categories, Standardisation
+from adaptbin.data.coding import Categories, Imputation, Standardisation
 from adaptbin.data.encode import EncodedTable, UnseenCategory
 from adaptbin.data.table import Table
 from adaptbin.errors import DataError, TrainingError
@@ -106,15 +106,16 @@ def _settings_of_tuning(finetuning: Finetuning, *, is_pretrained: bool) -> dict[
 
 
 def _columns(table: Table, encoded: EncodedTable, unseen_category: UnseenCategory) -> FittedColumns:
-    """What :func:`adaptbin.data.encode.encode` fitted to the rows that train."""
-    card, train = table.card, encoded.train.numpy()
-    values = table.features[list(card.numerical)].to_numpy(dtype=np.float64)
+    """What :func:`adaptbin.data.encode.encode` fitted to the rows of pretraining."""
+    card, fitted = table.card, encoded.pretraining.numpy()
+    values = table.features[list(card.numerical)].to_numpy(dtype=np.float64)[fitted]
     return FittedColumns(
         names=tuple(column.name for column in card.columns),
         kinds=tuple(column.kind for column in card.columns),
-        standardisation=Standardisation.of(values[train]),
+        imputation=Imputation.of(values),
+        standardisation=Standardisation.of(values),
         categories=tuple(
-            Categories.of(table.features[name].to_numpy(dtype=object)[train]) for name in card.categorical
+            Categories.of(table.features[name].to_numpy(dtype=object)[fitted]) for name in card.categorical
         ),
         unseen_category=unseen_category,
     )

@@ -184,7 +184,7 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
     def embed(self, X: Any) -> np.ndarray:
         """Embeddings [N, H] float32 of rows with the columns of fit; a row's does not depend on the other rows.
 
-        Raises ValueError for other columns, and DataError (a ValueError, too) for missing values or other kinds.
+        Raises ValueError for other columns, and DataError (a ValueError, too) for infinite values or other kinds.
         """
         embedding: np.ndarray = self._embedding(X).numpy()
         return embedding
@@ -194,6 +194,11 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
         inputs = self._inputs(X)
         model: TrainedEncoder = self.model_
         return model.embed(inputs, self._device())
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
 
     # ------------------------------------------------------------------------------------------------ saving, loading
 

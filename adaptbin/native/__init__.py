@@ -131,12 +131,16 @@ def linear_backward(
     )
 
 
-def reconstruct(heads: Heads, hidden: Tensor, codes: Tensor, bins: Tensor, *, losses: Tensor, below: Tensor) -> None:
+def reconstruct(
+    heads: Heads, hidden: Tensor, codes: Tensor, bins: Tensor, entries: Tensor | None, *, losses: Tensor, below: Tensor
+) -> None:
     """Heads, cross entropies and HORD, forward and backward, over live rows; gradients of the heads go into the bank.
 
-    hidden [R, B, H] contiguous; codes [R, C, B] int64; bins [R, D, B]; losses [R, C + D] receives the mean loss of each
-    column, below [R, B, H] the gradient of hidden, both of the total loss as the sum over columns / (C + D).
+    hidden [R, B, H] contiguous; codes [R, C, B] int64; bins [R, D, B]; entries [R, D, B]: weights of the bins, None for
+    1; losses [R, C + D] receives the mean loss of each column, below [R, B, H] the gradient of hidden, both of the
+    total loss as the sum over columns / (C + D).
     """
+    weights = (None, 0, 0) if entries is None else (entries.data_ptr(), entries.stride(0), entries.stride(1))
     _check(
         _library().adaptbin_reconstruct(
             ctypes.byref(heads),
@@ -148,6 +152,7 @@ def reconstruct(heads: Heads, hidden: Tensor, codes: Tensor, bins: Tensor, *, lo
             bins.data_ptr(),
             bins.stride(0),
             bins.stride(1),
+            *weights,
             losses.data_ptr(),
             below.data_ptr(),
         )

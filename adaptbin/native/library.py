@@ -15,7 +15,7 @@ from adaptbin.errors import ConfigError
 SWITCH = "ADAPTBIN_NATIVE"
 """Environment variable: "0" trains without compiled kernels, a name ("avx2") asks for one instruction set."""
 
-INTERFACE = 2
+INTERFACE = 3
 """What ``adaptbin_interface`` of the C sources returns."""
 
 
@@ -58,7 +58,7 @@ _SIGNATURES = {
     ],
     "adaptbin_reconstruct": [
         *[POINTER(Heads), c_long, c_void_p],
-        *[c_void_p, c_long, c_long] * 2,
+        *[c_void_p, c_long, c_long] * 3,
         *[c_void_p, c_void_p],
     ],
     "adaptbin_adamw": [POINTER(Optimizer), c_double, c_double, c_double],

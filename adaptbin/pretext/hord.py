@@ -81,14 +81,22 @@ class HordWorkspace:
 
 
 def hord_(
-    logits: Tensor, target: Tensor, context: BinContext, weights: HordWeights, scale: float, work: HordWorkspace
+    logits: Tensor,
+    target: Tensor,
+    context: BinContext,
+    weights: HordWeights,
+    scale: float,
+    work: HordWorkspace,
+    entries: Tensor | None = None,
 ) -> Tensor:
     """Per-feature losses; ``logits`` is overwritten by the gradient.
 
     logits [R, K, D, B] with dead slots at DEAD_LOGIT; target [R, D, B] float32 bins; ``scale`` multiplies the gradient
-    (the share of one feature and row in the total) -> L_num per feature, mean over the batch, [R, D] in nats.
-    On return ``logits`` holds scale * dL_num/dl, exactly 0 in dead slots.
+    (the share of one feature and row in the total); entries [R or 1, D, B]: weight of each feature and row, 0 where the
+    value is missing, None for 1 -> L_num per feature, weighted mean over the batch, [R, D] in nats.
+    On return ``logits`` holds scale * entries * dL_num/dl, exactly 0 in dead slots.
     """
+    share = scale if entries is None else entries * scale
     distance, soft, scratch = work.distance, work.soft, work.scratch
     w_sord, w_var = weights.sord[:, None, None], weights.var[:, None, None]
     normaliser = context.normaliser.gather(2, target.to(torch.int64))
@@ -113,14 +121,14 @@ def hord_(
     loss = w_sord * sord + context.mse_weight * error.square() + w_var * variance
     # --- dL/dl_t = p_t (c0 + c1 d + c2 d^2) - w_SORD q_t, the bracket expanded in d
     slope = 2.0 * context.mse_weight * error
-    c0 = (w_sord - slope * error + w_var * (error.square() - variance)).mul_(inverse).mul_(scale)
-    c1 = (slope - 2.0 * w_var * error).mul_(inverse).mul_(scale)
-    c2 = (w_var * inverse).mul_(scale)
+    c0 = (w_sord - slope * error + w_var * (error.square() - variance)).mul_(inverse).mul_(share)
+    c1 = (slope - 2.0 * w_var * error).mul_(inverse).mul_(share)
+    c2 = (w_var * inverse).mul_(share)
     torch.addcmul(c1.unsqueeze(1), distance, c2.unsqueeze(1), out=scratch)
     torch.addcmul(c0.unsqueeze(1), scratch, distance, out=scratch)
-    exponential.mul_(scratch).addcmul_(soft, (w_sord * normaliser).mul_(-scale).unsqueeze(1))
+    exponential.mul_(scratch).addcmul_(soft, (w_sord * normaliser).mul_(-share).unsqueeze(1))
     # --- end gradient
-    return loss.mean(-1)
+    return (loss if entries is None else loss.mul_(entries)).mean(-1)
 
 
 def cross_entropy_(logits: Tensor, target: Tensor, live: Tensor, scale: float) -> Tensor:

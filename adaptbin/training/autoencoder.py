@@ -111,24 +111,29 @@ class Autoencoder:
             held.copy_(new)
         return False
 
-    def gradients_(self, x: Tensor, kept: Kept, codes: Tensor, bins: Tensor) -> tuple[Tensor, Tensor]:
+    def gradients_(
+        self, x: Tensor, kept: Kept, codes: Tensor, bins: Tensor, entries: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """One forward and backward pass; gradients land in the bank.
 
         x [R, B, D + C] corrupted inputs; kept: units of the encoder and of the decoder that are not dropped;
-        codes [R, C, B] int64; bins [R, D, B] float32 -> total loss [R] and L_num per feature [R, D].
+        codes [R, C, B] int64; bins [R, D, B] float32; entries [R, D, B] float32: weights of the bins in the loss, None
+        for 1 -> total loss [R] and L_num per feature [R, D].
         """
         embedding = self.encoder.forward(x, kept.encoder)
         hidden = self.decoder.forward(embedding, kept.decoders)
-        total, feature_loss, below = self._reconstruct(hidden, codes, bins)
+        total, feature_loss, below = self._reconstruct(hidden, codes, bins, entries)
         gradient = self.decoder.backward(below, input_gradient=True)
         assert gradient is not None
         self.encoder.backward(gradient, input_gradient=False)
         return total, feature_loss
 
-    def _reconstruct(self, hidden: Tensor, codes: Tensor, bins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _reconstruct(
+        self, hidden: Tensor, codes: Tensor, bins: Tensor, entries: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Heads and losses, forward and backward -> total [R], L_num [R, D], gradient of ``hidden`` [R, B, H]."""
         if self._live is not None:
-            return self._live(hidden, codes, bins)
+            return self._live(hidden, codes, bins, entries)
         logits = self.heads.forward(hidden, self._dead, DEAD_LOGIT)
         replicas, batch = hidden.shape[:2]
         columns = self.n_categorical + self.n_numerical
@@ -141,7 +146,7 @@ class Autoencoder:
             total = total + cross_entropy_(part, codes, self._live_codes, scale).sum(1)
         if self.n_numerical and self._context is not None:
             part = logits[:, self.heads.fixed :].view(replicas, self.heads.slots, self.n_numerical, batch)
-            feature_loss = hord_(part, bins, self._context, self._weights, scale, self._workspace(batch))
+            feature_loss = hord_(part, bins, self._context, self._weights, scale, self._workspace(batch), entries)
             total = total + feature_loss.sum(1)
         # --- end total
         return total / columns, feature_loss, self.heads.backward()

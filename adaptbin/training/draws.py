@@ -67,8 +67,10 @@ class EpochDraws:
         names: tuple[str, ...] = (),
         decoder_blocks: int = 0,
         is_masked: bool = False,
+        n_rows: int | None = None,
     ) -> None:
-        """``names``: what the streams' names begin with; ``decoder_blocks``: hidden blocks of all decoders."""
+        """``names``: what the streams' names begin with; ``decoder_blocks``: hidden blocks of all decoders; ``n_rows``:
+        N, as many as train by default."""
         self.seeds = tuple(dict.fromkeys(seeds))
         """S distinct seeds, in the order of the draws."""
         self._architecture = architecture
@@ -77,7 +79,7 @@ class EpochDraws:
         self._sites = () if is_perceptron else sites
         self._encoder_blocks = architecture.depth if is_perceptron else 0
         self._blocks = self._encoder_blocks + decoder_blocks
-        self._shape = (len(table.train), table.inputs.shape[1])
+        self._shape = (len(table.train) if n_rows is None else n_rows, table.inputs.shape[1])
         self._is_masked = is_masked
 
         def keys(*name: str) -> Tensor:
@@ -107,6 +109,7 @@ class EpochDraws:
             graphs,
             decoder_blocks=decoders * decoder_blocks(first.architecture, first.protocol),
             is_masked=any(r.hyperparameters.mask_prob > 0 for r in replicas),
+            n_rows=len(table.pretraining),
         )
 
     def at(self, epoch: int) -> Draws:

@@ -71,16 +71,19 @@ class LiveHeads:
         )
         self._below: dict[int, Tensor] = {}
 
-    def __call__(self, hidden: Tensor, codes: Tensor, bins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def __call__(
+        self, hidden: Tensor, codes: Tensor, bins: Tensor, entries: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """Losses and gradients of one batch.
 
-        hidden [R, B, H], codes [R, C, B] int64, bins [R, D, B] float32 -> total loss [R], L_num [R, D], gradient of
-        hidden [R, B, H] in a reused buffer; the heads' gradients land in the bank.
+        hidden [R, B, H], codes [R, C, B] int64, bins [R, D, B] float32, entries [R, D, B] float32 (their weights, None
+        for 1) -> total loss [R], L_num [R, D], gradient of hidden [R, B, H] in a reused buffer; the heads' gradients
+        land in the bank.
         """
         batch = hidden.shape[1]
         if batch not in self._below:
             self._below[batch] = torch.empty_like(hidden)
         below = self._below[batch]
         losses = hidden.new_empty(hidden.shape[0], sum(self._shape))
-        native.reconstruct(self._heads, hidden, codes, bins, losses=losses, below=below)
+        native.reconstruct(self._heads, hidden, codes, bins, entries, losses=losses, below=below)
         return losses.mean(1), losses[:, self._shape[0] :], below

@@ -94,7 +94,7 @@ class Pretraining(ABC):
         self.takes_row = torch.tensor([p.masking == "random" for p in points], device=self.device)
         self.is_masked = any(p.mask_prob > 0 for p in points)
         self.rows = TrainRows.of(table, self.device)
-        self.steps_per_epoch = math.ceil(len(table.train) / self.architecture.batch_size)
+        self.steps_per_epoch = math.ceil(len(self.rows.inputs) / self.architecture.batch_size)
         self.factors = self._schedule()
         self._firsts = torch.arange(self.steps_per_epoch, device=self.device)
         self.loss = torch.zeros(len(points), dtype=torch.float64, device=self.device)
@@ -126,8 +126,8 @@ class Pretraining(ABC):
     def _targets(self, rows: Tensor, inputs: Tensor, uniform: Tensor | None) -> Targets:
         """What to predict for a stretch of rows.
 
-        rows [R or 1, n] int64: train rows in the order of the stretch; inputs [R or 1, n, F]: theirs, uncorrupted;
-        uniform [R or 1, n, F]: decides which entries are masked, None where none is.
+        rows [R or 1, n] int64: rows of :attr:`rows` in the order of the stretch; inputs [R or 1, n, F]: theirs,
+        uncorrupted; uniform [R or 1, n, F]: decides which entries are masked, None where none is.
         """
 
     @abstractmethod

@@ -77,7 +77,10 @@ def record_of(
         "scores": scores,
         "probes": heads,
         "test_bootstrap_se": {} if found is None else found.bootstrap_se,
-        "n_rows": {part: len(getattr(table, part)) for part in ("train", "val", "test")},
+        "n_rows": {
+            **{part: len(getattr(table, part)) for part in ("train", "val", "test")},
+            **({} if table.unlabelled is None else {"unlabelled": len(table.unlabelled)}),
+        },
         "target_sd": table.target_sd,
         "bins": bins,
         "curves": curves,

@@ -145,11 +145,11 @@ def _features(table: Table, split: Split) -> pd.DataFrame:
 
 
 def _target(table: Table) -> npt.NDArray[Any]:
-    """[N] values in target units, or class codes in the order of the card's levels."""
+    """[N] values in target units, or class codes in the order of the card's levels; NaN or -1 without a label."""
     levels = table.card.levels
     if levels is None:
         return np.asarray(table.target, dtype=np.float64)
-    return np.array([levels.index(label) for label in table.target], dtype=np.int64)
+    return np.array([levels.index(label) if label else -1 for label in table.target], dtype=np.int64)
 
 
 def _gradient_boosting(card: Card, seed: int) -> Any:
@@ -160,14 +160,21 @@ def _gradient_boosting(card: Card, seed: int) -> Any:
 
 
 def _linear_model(card: Card, seed: int) -> Any:
-    """Logistic or ridge regression on standardised numbers and one column of 0 and 1 per category of train."""
+    """Logistic or ridge regression on standardised numbers and one column of 0 and 1 per category of train.
+
+    Missing numbers are filled by the median and indicated, as they are for the method.
+    """
     from sklearn.compose import make_column_transformer
+    from sklearn.impute import SimpleImputer
     from sklearn.linear_model import LogisticRegression, Ridge
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
+    lacking = [column.name for column in card.columns if column.kind == "numerical" and column.missing]
+    filled = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
     columns = make_column_transformer(
-        (StandardScaler(), list(card.numerical)),
+        (StandardScaler(), [name for name in card.numerical if name not in lacking]),
+        (filled, lacking),
         (OneHotEncoder(handle_unknown="ignore"), list(card.categorical)),
     )
     if card.task.is_classification:

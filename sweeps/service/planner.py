@@ -120,7 +120,9 @@ class Planner:
     def _sizes(self) -> dict[str, Sizes]:
         # 64 % of the rows are train rows under every split (method: "Splits").
         cards = [get_card(name) for name in self._study.datasets]
-        return {card.key: Sizes(round(0.64 * card.rows), len(card.columns), card.rows) for card in cards}
+        # A column that may lack numbers may have an indicator of them.
+        features = {card.key: len(card.columns) + sum(c.missing for c in card.columns) for card in cards}
+        return {card.key: Sizes(round(0.64 * card.rows), features[card.key], card.rows) for card in cards}
 
     @cached_property
     def _samples(self) -> list[dict[str, Any]]:

@@ -111,7 +111,7 @@ def _timed(replicas: Sequence[Replica], table: EncodedTable, device: torch.devic
         stacks = _pretrainings(models, rows, device, bins)
         cost = _epoch_seconds(stacks, device, seconds / (2 * len(BINS)))
         costs[_width(stacks, device)] = cost / len(models) * scale
-    width = mean_bins(epochs, point, len(table.train)) * (1.0 if _is_compiled(device) else WIDEST)
+    width = mean_bins(epochs, point, len(table.pretraining)) * (1.0 if _is_compiled(device) else WIDEST)
     if after is None:
         some = STACK_ON_CPU if device.type == "cpu" else len(models)
         after = _probe_seconds(models[:some] if scale == 1 else models[:1], table, rows, device, scale)
@@ -148,7 +148,7 @@ def _affordable(
     from adaptbin.training.pack import STACK_ON_CPU
 
     batch, chosen = models[0].architecture.batch_size, list(models)
-    all_steps = -(-len(table.train) // batch)
+    all_steps = -(-len(table.train if make is _finetunings else table.pretraining) // batch)
     # A step or two tell how many can be afforded; a GPU computes many models about as fast as one.
     trial = make(chosen[:1] if device.type == "cpu" else chosen, _cut(table, batch), device)
     count = sum(len(stack.replicas) for stack in trial)
@@ -238,9 +238,13 @@ def _starting_with(bins: int, replica: Replica) -> Replica:
 
 
 def _cut(table: EncodedTable, rows: int) -> EncodedTable:
-    """So many train rows, and as large a part of the rows of validation, which fine-tuning looks at in every epoch."""
+    """So many train rows, and as large a part of the rows of validation, which fine-tuning looks at in every epoch.
+
+    Rows without a label take the place of train rows that are not there.
+    """
     kept = -(-len(table.val) * min(rows, len(table.train)) // len(table.train))
-    return replace(table, train=table.train[:rows], val=table.val[:kept])
+    unlabelled = None if table.unlabelled is None else table.unlabelled[: max(0, rows - len(table.train))]
+    return replace(table, train=table.train[:rows], val=table.val[:kept], unlabelled=unlabelled)
 
 
 def _epoch(stacks: Stacks) -> None:

@@ -20,7 +20,6 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from adaptbin.replicas.streams import kept_units, mask_draws, row_order
 from adaptbin.training.graphs import graphs_for
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from adaptbin.training.probe import probe
+from tests.benchmarks.shapes import numerical_rows
 from tests.training.golden_trace import load_trace
 from tests.training.tables import small_table
 
@@ -247,10 +247,7 @@ def wide(bench: Bench) -> None:
     scale = bench.scale
     architecture = Architecture(width=scale.esr_width, depth=get_card("esr").architecture.depth, batch_size=128)
     values = np.random.default_rng(0).normal(size=(scale.esr_rows, scale.esr_columns)).astype(np.float32)
-    rows = torch.arange(scale.esr_rows)
-    table: Any = SimpleNamespace(
-        inputs=torch.from_numpy(values), train=rows, n_numerical=scale.esr_columns, cardinalities=()
-    )
+    table = numerical_rows(values)
     say(f"\nesr-like ({scale.esr_rows} rows, {scale.esr_columns} columns, {architecture})")
 
     def cell(n: int) -> None:

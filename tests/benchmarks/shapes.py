@@ -5,13 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Replica
+from adaptbin.data.encode import EncodedRows
 from adaptbin.data.registry import CARDS
 from sweeps.service.panels import SensitivityStudy
 from tests.training.golden_trace import load_trace
@@ -25,8 +25,7 @@ TABLE_SEED = 20
 class Shape:
     """A table to train on and the architecture it is trained with."""
 
-    table: Any
-    """inputs, train, n_numerical and cardinalities are all that pretraining reads."""
+    table: EncodedRows
     architecture: Architecture
 
     @property
@@ -49,7 +48,7 @@ class Shape:
         return 2.0 * self.n_rows * (2 * first + 3 * (body + live_rows * width))
 
 
-def signal_table(n_rows: int, n_columns: int, seed: int = TABLE_SEED) -> SimpleNamespace:
+def signal_table(n_rows: int, n_columns: int, seed: int = TABLE_SEED) -> EncodedRows:
     """Numerical columns that are samples of a wave each: correlated, so that refined bins pay and do grow."""
     rng = np.random.default_rng(seed)
     time = np.linspace(0.0, 1.0, n_columns)
@@ -58,8 +57,18 @@ def signal_table(n_rows: int, n_columns: int, seed: int = TABLE_SEED) -> SimpleN
         amplitude, phase = rng.gamma(2.0, 1.0 / frequency, (n_rows, 1)), rng.uniform(0, 2 * np.pi, (n_rows, 1))
         values += amplitude * np.sin(2 * np.pi * frequency * time + phase)
     values = (values - values.mean(0)) / values.std(0)
-    inputs = torch.from_numpy(values.astype(np.float32))
-    return SimpleNamespace(inputs=inputs, train=torch.arange(n_rows), n_numerical=n_columns, cardinalities=())
+    return numerical_rows(values.astype(np.float32))
+
+
+def numerical_rows(values: np.ndarray) -> EncodedRows:
+    """Rows to pretrain on, of standardised values [N, D] float32."""
+    return EncodedRows(
+        inputs=torch.from_numpy(values),
+        numerical_names=tuple(f"x{d}" for d in range(values.shape[1])),
+        categorical_names=(),
+        cardinalities=(),
+        train=torch.arange(len(values)),
+    )
 
 
 @functools.cache
@@ -68,13 +77,14 @@ def shape(name: str, repeat: int = 1) -> Shape:
     if name == "tiny":
         return Shape(small_table(n_rows=200), ARCHITECTURE)
     card = CARDS[name]
+    table: EncodedRows
     if name == "esr":
         table = signal_table(round(0.64 * card.rows), len(card.numerical))
     else:
         table = load_trace(name).table
     if repeat > 1:
         inputs = table.inputs.repeat(repeat, 1)
-        table = SimpleNamespace(**vars(table) | {"inputs": inputs, "train": torch.arange(len(inputs))})
+        table = replace(table, inputs=inputs, train=torch.arange(len(inputs)))
     return Shape(table, card.architecture)
 
 

@@ -208,7 +208,7 @@ def test_fewer_rows_than_a_batch() -> None:
     ("change", "message"),
     [
         (lambda v: np.full(v.size, 2.0), "column 'progression' must take two values or more in train, got 2.0"),
-        (filled(3, np.nan), "column 'progression' must hold finite numbers, got nan in row 3"),
+        (filled(3, -np.inf), "column 'progression' must hold finite numbers, got -inf in row 3"),
     ],
 )
 def test_refused_regression_targets(change: Callable[[np.ndarray], np.ndarray], message: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import torch
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Protocol, Replica
+from adaptbin.data.encode import EncodedRows
 from adaptbin.encoders.mlp import decoder_blocks
 from adaptbin.training.draws import Draws, EpochDraws
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
@@ -27,7 +27,7 @@ TRACE_SLOTS = 64
 class Trace:
     name: str
     arrays: dict[str, np.ndarray]
-    table: Any
+    table: EncodedRows
 
     def replica(self, seed: int, **changes: Any) -> Replica:
         """The trace's own settings, or a pack mate that differs from it."""
@@ -55,8 +55,12 @@ def load_trace(name: str) -> Trace:
     cards = [int(c) for c in arrays["x_train"][:, n_numerical:].max(0) + 1]
     for j in range(len(cards)):
         assert arrays[f"init.cat_heads.{j}.weight"].shape[0] == cards[j]
-    table = SimpleNamespace(
-        inputs=inputs, train=torch.arange(len(inputs)), n_numerical=n_numerical, cardinalities=tuple(cards)
+    table = EncodedRows(
+        inputs=inputs,
+        numerical_names=tuple(f"x{d}" for d in range(n_numerical)),
+        categorical_names=tuple(f"c{j}" for j in range(len(cards))),
+        cardinalities=tuple(cards),
+        train=torch.arange(len(inputs)),
     )
     return Trace(name, arrays, table)
 

@@ -63,9 +63,10 @@ INLINE Floats K(some)(const float *data, long count) {
     return v;
 }
 
-/* HORD of one feature (see adaptbin/pretext/hord.py): logits [bins][row] become scale * dL/dl; -> sum of L over rows. */
-TARGET static float K(hord)(float *logits, long row, long bins, long rows, const float *target, float w_sord, float w_mse,
-                            float w_var, float scale, Floats *soft) {
+/* HORD of one feature (see adaptbin/pretext/hord.py): logits [bins][row] become scale * entry * dL/dl; -> sum of
+ * entry * L over rows.  entries: weight of each row, NULL: 1. */
+TARGET static float K(hord)(float *logits, long row, long bins, long rows, const float *target, const float *entries,
+                            float w_sord, float w_mse, float w_var, float scale, Floats *soft) {
     Floats losses = {0};
     for (long first = 0; first < rows; first += WIDTH) {
         const long count = rows - first < WIDTH ? rows - first : WIDTH;
@@ -94,13 +95,19 @@ TARGET static float K(hord)(float *logits, long row, long bins, long rows, const
         const Floats error = moment1 * inverse;
         const Floats variance = K(larger)(moment2 * inverse - error * error, (Floats){0});
         Floats loss = w_sord * sord + w_mse * (error * error) + w_var * variance;
+        Floats each = ALL(scale);
+        if (entries) {
+            const Floats entry = K(some)(entries + first, count);
+            loss *= entry;
+            each *= entry;
+        }
         /* --- dL/dl_t = p_t (c0 + c1 d + c2 d^2) - w_SORD q_t, the bracket expanded in d */
         const Floats slope = 2.0f * w_mse * error;
-        const Floats scaled = inverse * scale;
+        const Floats scaled = inverse * each;
         const Floats c0 = (w_sord - slope * error + w_var * (error * error - variance)) * scaled;
         const Floats c1 = (slope - 2.0f * w_var * error) * scaled;
         const Floats c2 = w_var * scaled;
-        const Floats pull = w_sord * share * scale;
+        const Floats pull = w_sord * share * each;
         for (long t = 0; t < bins; t++) {
             const Floats distance = (float)t - y;
             Floats *place = (Floats *)(column + t * row);
@@ -147,10 +154,11 @@ TARGET static float K(cross_entropy)(float *logits, long row, long levels, long 
 
 /* Heads and losses forward and backward, replica by replica, over live rows only.
  *
- * hidden [R][rows][width]; codes [.][C][.] int64 and bins [.][D][.] float, rows next to each other; losses [R][C + D]
- * receives the mean loss per column, below [R][rows][width] the gradient of hidden. */
+ * hidden [R][rows][width]; codes [.][C][.] int64, bins and entries (their weights, NULL: 1) [.][D][.] float, rows next to
+ * each other; losses [R][C + D] receives the mean loss per column, below [R][rows][width] the gradient of hidden. */
 TARGET static int K(reconstruct)(const Heads *h, long rows, const float *hidden, const int64_t *codes, long codes_replica,
-                                 long codes_column, const float *bins, long bins_replica, long bins_column, float *losses,
+                                 long codes_column, const float *bins, long bins_replica, long bins_column,
+                                 const float *entries, long entries_replica, long entries_column, float *losses,
                                  float *below) {
     const long columns = h->n_categorical + h->n_numerical;
     const long padded = (rows + PANEL - 1) / PANEL * PANEL;
@@ -185,7 +193,8 @@ TARGET static int K(reconstruct)(const Heads *h, long rows, const float *hidden,
             const long slots = start[c + 1] - start[c], d = c - h->n_categorical;
             const float loss =
                 d < 0 ? K(cross_entropy)(column, padded, slots, rows, codes + r * codes_replica + c * codes_column, scale)
-                      : K(hord)(column, padded, slots, rows, bins + r * bins_replica + d * bins_column, h->w_sord[r],
+                      : K(hord)(column, padded, slots, rows, bins + r * bins_replica + d * bins_column,
+                                entries ? entries + r * entries_replica + d * entries_column : NULL, h->w_sord[r],
                                 h->mse_weight[r * h->n_numerical + d], h->w_var[r], scale, soft);
             losses[r * columns + c] = loss / (float)rows;
         }

@@ -62,7 +62,7 @@ typedef struct {
     int (*linear_backward)(long, long, long, long, const float *, long, long, const float *, const float *, long, double,
                            float *, float *, long, int, float *);
     int (*reconstruct)(const Heads *, long, const float *, const int64_t *, long, long, const float *, long, long,
-                       float *, float *);
+                       const float *, long, long, float *, float *);
     int (*adamw)(const Optimizer *, double, double, double);
     int (*normalise_forward)(long, long, long, long, double, const float *, const float *, long, const float *, long,
                              float *, float *, float *, float *, float *);
@@ -108,7 +108,7 @@ int adaptbin_choose(const char *name) {
 }
 
 /* Raised with every change of a signature or a structure, so that a library left by older sources is not called. */
-int adaptbin_interface(void) { return 2; }
+int adaptbin_interface(void) { return 3; }
 
 /* The name of the set in use. */
 const char *adaptbin_chosen(void) { return chosen->name; }
@@ -129,10 +129,10 @@ int adaptbin_linear_backward(long replicas, long rows, long inputs, long outputs
 }
 
 int adaptbin_reconstruct(const Heads *heads, long rows, const float *hidden, const int64_t *codes, long codes_replica,
-                         long codes_column, const float *bins, long bins_replica, long bins_column, float *losses,
-                         float *below) {
+                         long codes_column, const float *bins, long bins_replica, long bins_column,
+                         const float *entries, long entries_replica, long entries_column, float *losses, float *below) {
     return chosen->reconstruct(heads, rows, hidden, codes, codes_replica, codes_column, bins, bins_replica, bins_column,
-                               losses, below);
+                               entries, entries_replica, entries_column, losses, below);
 }
 
 int adaptbin_adamw(const Optimizer *optimizer, double factor, double correction1, double correction2) {

@@ -37,7 +37,9 @@ class IndexAutoencoder(Autoencoder):
         self._ready_for = self.bank
         return True
 
-    def _reconstruct(self, hidden: Tensor, codes: Tensor, bins: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def _reconstruct(
+        self, hidden: Tensor, codes: Tensor, bins: Tensor, entries: Tensor | None = None
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """bins [R, D, B]: standardised indices -> total [R], squared error [R, D], gradient of ``hidden``."""
         output = self.heads.forward(hidden, self._dead, DEAD_LOGIT)
         replicas, batch = hidden.shape[:2]
@@ -49,8 +51,12 @@ class IndexAutoencoder(Autoencoder):
             part = output[:, :categorical].view(replicas, self.levels, self.n_categorical, batch)
             total = total + cross_entropy_(part, codes, self._live_codes, scale).sum(1)
         error = output[:, categorical:].sub_(bins)
-        feature_loss = error.square().mean(-1)
+        squares = error.square()
         error.mul_(2.0 * scale)
+        if entries is not None:
+            squares.mul_(entries)
+            error.mul_(entries)
+        feature_loss = squares.mean(-1)
         return (total + feature_loss.sum(1)) / columns, feature_loss, self.heads.backward()
 
 
@@ -63,6 +69,5 @@ class AdaptiveBinRecon(AdaptiveBinning):
     def _plateau_metric(self, per_feature: Tensor) -> Tensor:
         return per_feature  # the weights of HORD have no part in it
 
-    def _target_of(self, bins: Tensor) -> Tensor:
-        index = bins.to(torch.float64)
-        return standardised_indices(index, -1).to(torch.float32)
+    def _target_of(self, bins: Tensor, observed: Tensor | None) -> Tensor:
+        return standardised_indices(bins.to(torch.float64), -1, observed).to(torch.float32)

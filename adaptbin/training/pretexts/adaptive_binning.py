@@ -55,8 +55,9 @@ class AdaptiveBinning(Pretraining):
             parts=self._score_parts(),
             keep_best=self.protocol.bin_cap == "best",
         )
-        self.columns = SortedColumns.of(self.rows.values)
-        self.bins = initial_bins(self.rows.values, [p.t_init for p in points], [p.t_max for p in points])
+        values, observed = self.rows.values, self.rows.observed
+        self.columns = SortedColumns.of(values, observed)
+        self.bins = initial_bins(values, [p.t_init for p in points], [p.t_max for p in points], observed)
         self.plateau = Plateau.start(len(points), table.n_numerical, self.device)
         self.targets = self._targets_of_rows()
         self.feature_loss = torch.zeros(self.bins.n_bins.shape, dtype=torch.float64, device=self.device)
@@ -122,13 +123,17 @@ class AdaptiveBinning(Pretraining):
         for step in range(factors.shape[1]):
             rows.mul_(factors[:, step].view(-1, *[1] * (rows.ndim - 1)))
 
-    def _target_of(self, bins: Tensor) -> Tensor:
-        """What to predict of columns whose train values lie in ``bins`` [..., N] int64 -> [..., N] float32."""
+    def _target_of(self, bins: Tensor, observed: Tensor | None) -> Tensor:
+        """What to predict of columns whose train values lie in ``bins`` [..., N] int64 -> [..., N] float32.
+
+        observed bool, of a shape that spreads to theirs: which values are there, None for all.
+        """
         return bins.to(torch.float32)
 
     def _targets_of_rows(self) -> Tensor:
         """[R, D, N] float32."""
-        return self._target_of(assign_all(self.rows.values, self.bins.edges).transpose(1, 2).contiguous())
+        observed = None if self.rows.observed is None else self.rows.observed.t()
+        return self._target_of(assign_all(self.rows.values, self.bins.edges).transpose(1, 2).contiguous(), observed)
 
     # ---------------------------------------------------------------------------------------------------- one epoch
 
@@ -138,13 +143,16 @@ class AdaptiveBinning(Pretraining):
         super().run_epoch()
 
     def _targets(self, rows: Tensor, inputs: Tensor, uniform: Tensor | None) -> Targets:
-        """Categories [R, C, n] int64 and bins [R, D, n] float32."""
+        """Categories [R, C, n] int64, bins [R, D, n] float32, and their weights, likewise, where not all are 1."""
         bins = self.targets.gather(2, rows.unsqueeze(1).expand(*self.targets.shape[:2], -1))
-        return self.rows.codes_of(rows).expand(len(self.replicas), -1, -1), bins
+        codes = self.rows.codes_of(rows).expand(len(self.replicas), -1, -1)
+        weights = self.rows.weights_of(rows)
+        if weights is None:
+            return codes, bins
+        return codes, bins, weights[:, : bins.shape[1]].expand(len(self.replicas), -1, -1)
 
     def _step(self, inputs: Tensor, kept: Kept, targets: Targets, rows: slice) -> Tensor:
-        codes, bins = targets
-        loss, feature_loss = self.model.gradients_(inputs, kept, codes[..., rows], bins[..., rows])
+        loss, feature_loss = self.model.gradients_(inputs, kept, *(target[..., rows] for target in targets))
         self.feature_loss += feature_loss
         return loss
 
@@ -191,7 +199,8 @@ class AdaptiveBinning(Pretraining):
         # In place: the recorded steps read the targets.
         self.bins.edges[replica, feature] = edges
         self.bins.n_bins[replica, feature] += added
-        self.targets[replica, feature] = self._target_of(assign(self.rows.values.t()[feature], edges))
+        observed = None if self.rows.observed is None else self.rows.observed.t()[feature]
+        self.targets[replica, feature] = self._target_of(assign(self.rows.values.t()[feature], edges), observed)
         self._fit_heads()
         return made.index_add_(0, replica, added)
 

@@ -71,14 +71,15 @@ class Reconstruction(Pretraining):
         # Switch: `br_bins`.
         less = int(self.protocol.br_bins == "one_less")
         asked = [r.hyperparameters.t_init - less for r in self.replicas]
-        bins = initial_bins(self.rows.values, asked, asked)
+        bins = initial_bins(self.rows.values, asked, asked, self.rows.observed)
         codes = self.rows.codes.t().to(torch.float64).expand(len(asked), -1, -1)
         # DIFF[released->ours] the BinRecon code bins categories, too, where a column has T levels or more; here they
         # keep their codes.  Switch: `br_categorical`.
         if self.protocol.br_categorical == "binned":
             codes = self._binned(codes, table.cardinalities, asked)
         index = torch.cat([assign_all(self.rows.values, bins.edges).to(torch.float64), codes], 2)
-        return standardised_indices(index, 1).to(torch.float32), bins.n_bins.cpu()
+        counts = None if self.rows.weights is None else self.rows.weights.t() > 0
+        return standardised_indices(index, -2, counts).to(torch.float32), bins.n_bins.cpu()
 
     def _binned(self, codes: Tensor, cardinalities: Sequence[int], asked: Sequence[int]) -> Tensor:
         """Codes [R, N, C], as indices of quantile bins where a column has as many levels as its replica's T or more."""
@@ -94,8 +95,10 @@ class Reconstruction(Pretraining):
         return self._count if "index" in self.parts else super().n_bins
 
     def _targets(self, rows: Tensor, inputs: Tensor, uniform: Tensor | None) -> Targets:
-        """Per decoder what it predicts, [R or 1, n, F] float32."""
-        return tuple(self._target(part, rows, inputs, uniform) for part in self.parts)
+        """Per decoder what it predicts, [R or 1, n, F] float32, and last their weights where not all are 1."""
+        weights = self.rows.weights_of(rows)
+        predicted = tuple(self._target(part, rows, inputs, uniform) for part in self.parts)
+        return predicted if weights is None else (*predicted, weights.transpose(1, 2))
 
     def _target(self, part: str, rows: Tensor, inputs: Tensor, uniform: Tensor | None) -> Tensor:
         if part == "value":
@@ -111,12 +114,14 @@ class Reconstruction(Pretraining):
         used = 0
         total = inputs.new_zeros(len(self.replicas))
         below: Tensor | None = None
-        for part, decoder, target in zip(self.parts, model.decoders, targets, strict=True):
+        predicted, weights = targets[: len(self.parts)], targets[len(self.parts) :]
+        entries = weights[0][:, rows] if weights else None
+        for part, decoder, target in zip(self.parts, model.decoders, predicted, strict=True):
             units = None if kept.decoders is None else kept.decoders[used : used + decoder.hidden]
             used += decoder.hidden
             output = decoder.forward(embedding, units)
             loss_ = mask_cross_entropy_ if part == "mask" else squared_error_
-            total = total + loss_(output, target[:, rows], self.columns)
+            total = total + loss_(output, target[:, rows], self.columns, entries)
             gradient = decoder.backward(output, input_gradient=True)
             assert gradient is not None
             below = gradient if below is None else below + gradient
