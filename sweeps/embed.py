@@ -40,6 +40,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 1
     if told.unread:
         print(f"columns that the model does not read: {', '.join(told.unread)}")
+    for name, count in (+told.missing).items():
+        print(f"{name}: {count} of {told.rows} rows lack a number, for which the median of training stands")
     for name, count in (+told.unknown).items():
         print(f"{name}: {count} of {told.rows} rows have a category that the model has never seen")
     print(f"{told.rows} rows as {model.model_.width} numbers each: {output}")

@@ -27,6 +27,8 @@ class Told:
     rows: int = 0
     unknown: Counter[str] = field(default_factory=Counter)
     """Column -> rows whose category the model has never seen."""
+    missing: Counter[str] = field(default_factory=Counter)
+    """Column -> rows that lack a number."""
     unread: tuple[str, ...] = ()
     """Columns of the file that the model does not read."""
 
@@ -62,7 +64,10 @@ def _embedded(
     last = batch.first + len(features) - 1
     columns = model.columns_
     for name, known in zip(columns.names_of("categorical"), columns.categories, strict=True):
-        told.unknown[name] += int((~features[name].isin(known.values)).sum())
+        is_known = features[name].isin(known.values) | (features[name].isna() & (None in known.values))
+        told.unknown[name] += int((~is_known).sum())
+    for name in columns.names_of("numerical"):
+        told.missing[name] += int(features[name].isna().sum())
     try:
         # A model that was fitted to an array has no names to compare.
         embeddings = model.embed(features if hasattr(model, "feature_names_in_") else features.to_numpy())

@@ -99,6 +99,14 @@ def _purpose(model: PretrainedModel, card: Card) -> str:
         f"One seed and one split: the scores below are those of {rows['test']} test rows, and say nothing of other "
         "seeds. If the point was picked by its test score, that score is too good.",
     ]
+    numbers = model.columns_.names_of("numerical")
+    if told := [f"`{numbers[at]}`" for at in model.columns_.imputation.indicated]:
+        lines.append(
+            f"Rows of training lack numbers in {', '.join(told)}: the median stands for them, and the model is told. "
+            "In other columns the median stands for a missing number, and nothing tells."
+        )
+    else:
+        lines.append("No row of training lacks a number: for a missing one the median stands, and nothing tells.")
     if origin["unseen"]:
         counts = ", ".join(f"{name} ({found['test']} test rows)" for name, found in origin["unseen"].items())
         lines.append(f"Some rows hold categories that no training row has: {counts}.")
@@ -117,10 +125,11 @@ def _data(model: PretrainedModel, card: Card) -> str:
     rows, target = origin["n_rows"], origin["target"]
     levels = f", levels in order: {', '.join(target['levels'])}" if target["levels"] else ""
     unit = f" ({target['unit']})" if target["unit"] else ""
+    unlabelled = f", {rows['unlabelled']} without a label, pretrained on only" if "unlabelled" in rows else ""
     return _bullets(
         [
             f"{card.title} (`{card.key}`), {card.rows} rows: {rows['train']} train, {rows['val']} validation, "
-            f"{rows['test']} test.",
+            f"{rows['test']} test{unlabelled}.",
             f"{len(card.numerical)} numerical and {len(card.categorical)} categorical columns; label `{target['name']}`"
             f"{unit}, {card.task}{levels}.",
             f"Fingerprint of the parsed table: `{card.fingerprint}`.",
@@ -195,11 +204,17 @@ def _columns(model: PretrainedModel, card: Card) -> str:
             bins = "" if edges is None else f"; {len(edges) + 1} bins"
             holds = f"mean {scale.mean[at]:.6g}, sd {scale.sd[at]:.6g}{bins}"
         else:
-            values = [f"{value:g}" if isinstance(value, float) else str(value) for value in known[name].values]
+            values = [_category(value) for value in known[name].values]
             more = f" and {len(values) - _SHOWN} more" if len(values) > _SHOWN else ""
             holds = ", ".join(values[:_SHOWN]) + more
         lines.append([f"`{name}`", "numerical" if name in numbers else "categorical", units[name], holds])
     return _table(["column", "kind", "unit", "what training saw"], lines)
+
+
+def _category(value: Any) -> str:
+    if value in ("", None):
+        return "*missing*"
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def _made_with(origin: Mapping[str, Any]) -> str:

@@ -45,7 +45,7 @@ class NewRows:
 def read_rows(model: PretrainedModel, path: Path, identifier: str | None, batch_rows: int) -> NewRows:
     """Read a CSV or TSV file, gzipped or not.
 
-    Columns are found by name.  Cells are stripped; an empty one is a missing number, or the empty word.
+    Columns are found by name.  Cells are stripped; an empty one is missing, or the empty word where that is a category.
 
     Raises ConfigError for another kind of file, and where no column is called ``identifier``; DataError for a file that
     lacks a column, has one twice or has none at all, and, as batches are read, for rows of another length and words in
@@ -131,7 +131,9 @@ def _features(model: PretrainedModel, cells: Mapping[str, Sequence[str]], path: 
         if kind == "constant":  # asked for, and not read
             read[name] = np.zeros(len(cells[name]))
         elif name in known and isinstance(known[name].values[0], str):
-            read[name] = pd.Series(cells[name], dtype=object)
+            # Where the empty word is no category of its own, nothing was there.
+            empty = "" if "" in known[name].values else None
+            read[name] = pd.Series([cell or empty for cell in cells[name]], dtype=object)
         else:
             read[name] = _numbers(cells[name], name, path, first)
     return pd.DataFrame(read)

@@ -16,6 +16,7 @@ import adaptbin
 from adaptbin import AdaptiveBinningClassifier, AdaptiveBinningEncoder, AdaptiveBinningRegressor, DataError
 from adaptbin.config import Budget, Finetuning, Hyperparameters, Protocol, Replica
 from adaptbin.data import Table, encode, load_table
+from adaptbin.data.table import make_table
 from adaptbin.estimators.exported import exported
 from adaptbin.estimators.folder import MANIFEST, _digest
 from adaptbin.metrics import evaluate
@@ -123,6 +124,24 @@ def test_a_category_that_training_never_saw(tmp_path: Path) -> None:
         model = Kept(table, protocol=Protocol.named(name)).exported(tmp_path / name)
         strange = table.features.iloc[:2].assign(sex=[1.0, 9.0])
         assert model._inputs(strange)[:, -1].tolist() == [0.0, 2.0 if name == "paper" else 0.0]
+
+
+@pytest.mark.parametrize("finetuning", [None, Finetuning(epochs=2)])
+def test_tables_with_gaps_and_rows_without_labels(finetuning: Finetuning | None, tmp_path: Path) -> None:
+    whole = load_table("diabetes")
+    card = replace(
+        whole.card, columns=tuple(replace(c, missing=c.kind == "numerical") for c in whole.card.columns), rows=442
+    )
+    rows = np.arange(442)
+    bmi, bp = whole.features["bmi"].mask(rows % 7 == 0), whole.features["bp"].mask(rows == 5)
+    features = whole.features.assign(bmi=bmi, bp=bp)
+    table = make_table(card, features, whole.target.mask(rows % 4 == 1))
+    kept = Kept(table, finetuning=finetuning)
+    assert kept.record["n_rows"]["unlabelled"] == 111 and kept.encoded.cardinalities[1:]
+    model = kept.exported(tmp_path)
+    assert torch.equal(model._inputs(table.features), kept.encoded.inputs)
+    seen = features.iloc[kept.encoded.pretraining.numpy()]
+    assert model.columns_.imputation.median[1] == seen["bmi"].median()
 
 
 def test_where_it_is_from_stays_until_another_fit(tmp_path: Path) -> None:
