@@ -11,7 +11,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from adaptbin.data.registry import get_card
 from sweeps.service.choice import choices_for
 from sweeps.service.options import Options
 from sweeps.service.parameters import (
@@ -39,7 +38,7 @@ OPTIONS = (
 
 def study(options: Options) -> AblationStudy:
     """The ablation study that the options ask for."""
-    cards = [get_card(name) for name in options.datasets]
+    cards = list(options.cards.values())
     return AblationStudy(
         cards=tuple(cards),
         refine_every=options.refine_every,

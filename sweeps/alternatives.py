@@ -12,9 +12,11 @@ from collections.abc import Sequence
 from adaptbin.config import Protocol
 from adaptbin.data.sources import load_table
 from adaptbin.errors import AdaptBinError
+from sweeps.service.card_view import show_cards
 from sweeps.service.options import flat_names, output_folder, parse_words
+from sweeps.service.own_tables import read_data_sets, write_cards
 from sweeps.service.parameters import alternatives_options
-from sweeps.service.publish_alternatives import publish
+from sweeps.service.publish_alternatives import folder_of, publish
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -27,9 +29,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         if given is None:
             return 0
         protocol, output = Protocol.named(given["protocol"]), output_folder(given["output"])
-        tables = [load_table(name, data_dir=given["data_dir"]) for name in flat_names(given["dataset"])]
+        data_sets = read_data_sets(flat_names(given["dataset"]), given)
+        show_cards(data_sets.cards, data_sets.profiles)
+        tables = [
+            data_sets.tables.get(name) or load_table(name, data_dir=given["data_dir"]) for name in data_sets.cards
+        ]
         for table in tables:
             print(publish(table, output, seeds=given["seeds"], protocol=protocol))
+            write_cards(folder_of(output, table), [table.card.key], data_sets.cards, data_sets.profiles)
     except AdaptBinError as error:
         print(f"error: {error}", file=sys.stderr)
         return 2

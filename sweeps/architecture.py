@@ -11,7 +11,6 @@ import sys
 from collections.abc import Sequence
 
 from adaptbin.config import Finetuning
-from adaptbin.data.registry import get_card
 from sweeps.service.architectures import DEPTHS, WIDTHS, ArchitectureStudy
 from sweeps.service.options import Options
 from sweeps.service.parameters import architecture_options, finetuning_options
@@ -25,7 +24,7 @@ OPTIONS = (*architecture_options(), *finetuning_options())
 def study(options: Options) -> ArchitectureStudy:
     """The architecture study that the options ask for."""
     return ArchitectureStudy(
-        cards=tuple(get_card(name) for name in options.datasets),
+        cards=tuple(options.cards.values()),
         depths=options.depths or DEPTHS,
         widths=options.widths or WIDTHS,
         seeds=options.seeds,

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from adaptbin.data.registry import get_card
 from sweeps.service.methods import BenchmarkStudy
 from sweeps.service.options import Options
 from sweeps.service.parameters import export_options, seeds_vary_options
@@ -24,7 +23,7 @@ OPTIONS = (*seeds_vary_options(), *export_options())
 def study(options: Options) -> BenchmarkStudy:
     """The benchmark that the options ask for."""
     return BenchmarkStudy(
-        cards=tuple(get_card(name) for name in options.datasets),
+        cards=tuple(options.cards.values()),
         seeds=options.seeds,
         seeds_vary=options.seeds_vary,
         protocol=options.protocol,

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 
 from adaptbin.config import Finetuning
-from adaptbin.data.registry import get_card
 from sweeps.service.methods_finetune import PRETRAINED, FinetuneStudy
 from sweeps.service.options import Options
 from sweeps.service.parameters import (
@@ -40,7 +39,7 @@ OPTIONS = (
 
 def study(options: Options) -> FinetuneStudy:
     """The fine-tuning study that the options ask for."""
-    cards = [get_card(name) for name in options.datasets]
+    cards = list(options.cards.values())
     return FinetuneStudy(
         cards=tuple(cards),
         encoders=options.encoders,

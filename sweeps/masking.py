@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from adaptbin.data.registry import get_card
 from sweeps.service.grid import MaskingStudy
 from sweeps.service.options import Options
 from sweeps.service.parameters import export_options, seeds_vary_options, show_test_options
@@ -24,7 +23,7 @@ OPTIONS = (*seeds_vary_options(), *show_test_options(), *export_options())
 def study(options: Options) -> MaskingStudy:
     """The masking study that the options ask for."""
     return MaskingStudy(
-        cards=tuple(get_card(name) for name in options.datasets),
+        cards=tuple(options.cards.values()),
         seeds=options.seeds,
         seeds_vary=options.seeds_vary,
         protocol=options.protocol,

@@ -9,7 +9,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from adaptbin.data.registry import get_card
 from sweeps.service.choice import choices_for
 from sweeps.service.options import Options
 from sweeps.service.panels import SensitivityStudy, get_panels
@@ -37,7 +36,7 @@ OPTIONS = (
 
 def study(options: Options) -> SensitivityStudy:
     """The sensitivity study that the options ask for."""
-    cards = [get_card(name) for name in options.datasets]
+    cards = list(options.cards.values())
     asked = SensitivityStudy(
         cards=tuple(cards),
         panels=get_panels(options.panels),

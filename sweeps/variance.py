@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from adaptbin.data.registry import get_card
+from adaptbin.errors import ConfigError
 from sweeps.service.choice import choices_for
 from sweeps.service.options import Options
 from sweeps.service.parameters import choice_options, default_point_options
@@ -23,8 +23,13 @@ OPTIONS = (*default_point_options(), *choice_options())
 
 
 def study(options: Options) -> VarianceStudy:
-    """The variance study that the options ask for."""
-    cards = [get_card(name) for name in options.datasets]
+    """The variance study that the options ask for.  Raises ConfigError for a table with a split of its own."""
+    cards = list(options.cards.values())
+    for name, table in options.tables.items():
+        if table.parts is not None:
+            raise ConfigError(
+                f"{name} has a split of its own, so nothing can be said of how scores vary with the split"
+            )
     return VarianceStudy(
         cards=tuple(cards),
         default=options.default,

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
+import pandas as pd
 
 from adaptbin.errors import DataError
 
@@ -102,4 +103,7 @@ class Categories:
     def __call__(self, column: Iterable[Any]) -> np.ndarray:
         """[N] values -> [N] int64 codes, the cardinality for a value that was not there when this was fitted."""
         code_of = {value: code for code, value in enumerate(self.values)}
-        return np.array([code_of.get(value, self.cardinality) for value in column], dtype=np.int64)
+        # Every distinct value is looked up once.
+        places, distinct = pd.factorize(np.fromiter(column, dtype=object), use_na_sentinel=False)
+        codes = np.array([code_of.get(value, self.cardinality) for value in distinct], dtype=np.int64)
+        return codes[places]

@@ -51,8 +51,9 @@ class Card:
     """SHA-256 (hex) of the parsed table; see :func:`adaptbin.data.table.table_fingerprint`."""
     rows: int
     """Rows of the parsed table, incomplete ones dropped."""
-    reader: Literal["csv", "headerless", "cardiotocography", "scikit-learn", "memory"]
-    """How a file becomes rows; see :mod:`adaptbin.data.readers`.  "memory": there is none."""
+    reader: Literal["csv", "headerless", "cardiotocography", "scikit-learn", "memory", "file"]
+    """How a file becomes rows; see :mod:`adaptbin.data.readers`.  "memory": there is none.  "file": an own table, see
+    :mod:`adaptbin.data.own`."""
     header: tuple[str, ...]
     """Every column of the file in order, those that are dropped included."""
     licence: str
@@ -72,6 +73,8 @@ class Card:
     """Where a person finds the file."""
     notes: str = ""
     """What a reader of a score on this table ought to know."""
+    missing_words: tuple[str, ...] = ()
+    """Cells of an own table's file that stand for no value, in any case."""
 
     @property
     def embedded(self) -> bool:

@@ -39,8 +39,10 @@ def _column_bytes(values: pd.Series) -> bytes:
         numbers = values.to_numpy(dtype="<f8") + 0.0
         numbers[np.isnan(numbers)] = np.nan
         return b"number" + numbers.tobytes()
-    words = [str(word).encode() for word in values]
-    return b"text" + b"".join(len(word).to_bytes(4, "little") + word for word in words)
+    places, distinct = pd.factorize(values.to_numpy(dtype=object), use_na_sentinel=False)
+    words = [str(word).encode() for word in distinct]
+    blocks = np.array([len(word).to_bytes(4, "little") + word for word in words], dtype=object)
+    return b"text" + b"".join(blocks[places])
 
 
 def table_fingerprint(

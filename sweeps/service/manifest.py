@@ -14,8 +14,7 @@ from typing import Any
 
 import adaptbin
 from adaptbin.config import METHOD_VERSION
-from adaptbin.data.registry import get_card
-from sweeps.service.points import Study
+from sweeps.service.points import DatasetCard, Study
 
 PACKAGES = ("adaptbin", "torch", "numpy", "pandas", "scikit-learn", "scipy", "ray", "mlflow", "matplotlib", "xgboost")
 
@@ -99,7 +98,7 @@ def manifest(
         "method_version": METHOD_VERSION,
         "git": git_state(),
         "versions": versions(),
-        "tables": {card.key: _table(card.key, records) for card in study.cards},
+        "tables": {card.key: _table(card, records) for card in study.cards},
         "architectures": {card.key: card.architecture.to_dict() for card in study.cards},
         "protocol": study.protocol.to_dict(),
         "budget": study.budget.to_dict(),
@@ -124,11 +123,11 @@ def manifest(
     }
 
 
-def _table(key: str, records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def _table(card: DatasetCard, records: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The data set's card in short, traps included, and how many rows hold a category that train has never seen."""
-    unseen = [record["unseen"] for record in records if record["identity"]["dataset"] == key]
+    unseen = [record["unseen"] for record in records if record["identity"]["dataset"] == card.key]
     # One per split; with several splits the first stands for them.
-    return {**get_card(key).summary(), "unseen_categories": unseen[0] if unseen else {}}
+    return {**card.summary(), "unseen_categories": unseen[0] if unseen else {}}
 
 
 def training_seconds(records: Iterable[Mapping[str, Any]]) -> float:

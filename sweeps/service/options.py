@@ -7,24 +7,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
 from adaptbin.config import Budget, EncoderName, Finetuning, Hyperparameters, Protocol, SeedsVary
-from adaptbin.data.registry import get_card
+from adaptbin.data.registry import Card
 from adaptbin.errors import ConfigError, nearest
 from adaptbin.metrics import get_metric, metrics_of, primary_metric
 from sweeps.service.choice import CHOSEN_FIELDS
 from sweeps.service.methods_finetune import ENCODERS
+from sweeps.service.own_tables import read_data_sets
 from sweeps.service.panels import PANELS
 from sweeps.service.parameters import DEFAULT_MASK_PROB, PRESETS, parameters
 from sweeps.service.plan import Resources
 from sweeps.service.points import AskedTest
 from sweeps.service.stores import without_password
+
+if TYPE_CHECKING:
+    from adaptbin.data.own import Profile
+    from adaptbin.data.table import Table
 
 LISTS = ("--dataset", "--depth", "--encoder", "--panel", "--seeds", "--t-max", "--width")
 """Options whose values may follow as several words."""
@@ -34,7 +39,8 @@ LISTS = ("--dataset", "--depth", "--encoder", "--panel", "--seeds", "--t-max", "
 class Options:
     """What a person asked for, resolved and checked."""
 
-    datasets: tuple[str, ...]
+    cards: Mapping[str, Card]
+    """Card of every data set asked for, by key, in that order."""
     preset: str
     seeds: tuple[int, ...]
     seeds_vary: SeedsVary
@@ -59,6 +65,11 @@ class Options:
     rebuild: bool
     given: Mapping[str, Any]
     """The options as typed, for the manifest."""
+
+    tables: Mapping[str, Table] = field(default_factory=dict)
+    """Own tables among the data sets, already read."""
+    profiles: Mapping[str, Profile] = field(default_factory=dict)
+    """What was found out about these."""
 
     # Not every script has these.
     panels: tuple[str, ...] = ()
@@ -93,9 +104,14 @@ class Options:
     """Whether a model in that folder may be replaced."""
 
     @property
+    def datasets(self) -> tuple[str, ...]:
+        """Keys of the data sets asked for."""
+        return tuple(self.cards)
+
+    @property
     def primary(self) -> dict[str, str]:
         """Primary metric of every data set."""
-        return {name: primary_metric(get_card(name).primary_metric, self.protocol) for name in self.datasets}
+        return {name: primary_metric(card.primary_metric, self.protocol) for name, card in self.cards.items()}
 
     @property
     def metrics(self) -> dict[str, str]:
@@ -176,10 +192,12 @@ def _resolve(given: Mapping[str, Any]) -> Options:
     if given["budget"] is not None and given["rebuild"]:
         raise ConfigError("--rebuild trains nothing, so it takes no --budget, got both")
     preset = PRESETS[given["preset"]]
-    datasets = flat_names(given["dataset"])
     resources, device = _resources(given)
+    data_sets = read_data_sets(flat_names(given["dataset"]), given)
     options = Options(
-        datasets=datasets,
+        cards=data_sets.cards,
+        tables=data_sets.tables,
+        profiles=data_sets.profiles,
         preset=given["preset"],
         seeds=_or(given["seeds"], tuple(range(preset.seeds))),
         seeds_vary=given.get("seeds_vary", "pretrain"),
@@ -202,7 +220,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         plan=given["plan"],
         retry_failed=given["retry_failed"],
         rebuild=given["rebuild"],
-        given=_as_typed(given),
+        given=_as_typed(given) | {"dataset": list(data_sets.cards)},
         **_own(given),
     )
     _check(options)
@@ -215,9 +233,12 @@ def _check(options: Options) -> None:
     if options.budget.epochs < 1:  # a budget may be of no pretraining, but nobody asks for that by hand
         raise ConfigError(f"epochs must be a whole number >= 1, got {options.budget.epochs}")
     _check_export(options)
+    for name, table in options.tables.items():
+        if options.seeds_vary == "split" and table.parts is not None:
+            raise ConfigError(f"{name} has a split of its own, which seeds cannot vary, got --seeds-vary split")
     if options.metric is not None:
-        for name in options.datasets:
-            task = get_card(name).task
+        for name, card in options.cards.items():
+            task = card.task
             if task not in get_metric(options.metric).tasks:
                 raise ConfigError(
                     f"metric must be one that {name} ({task}) has: {', '.join(metrics_of(task))}, "
@@ -290,9 +311,12 @@ def _or(value: Any, otherwise: Any) -> Any:
 
 def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options for the manifest: plain values, lists flat, no password, and no folder, which decides no number."""
-    folders = ("output", "data_dir", "storage", "choice_from", "export")
+    folders = (
+        *("output", "data_dir", "storage", "choice_from", "export"),
+        *("card", "write_card", "split_file", "test_file"),
+    )
     typed = {name: _plain(value) for name, value in given.items() if value not in (None, ()) and name not in folders}
-    for name in ("dataset", "encoder", "panel"):
+    for name in ("encoder", "panel"):
         if name in given:
             typed[name] = list(flat_names(given[name]))
     if given["tracking_uri"] is not None:

@@ -17,6 +17,7 @@ from adaptbin.metrics import METRICS
 from sweeps.service.architectures import DEPTHS, WIDTHS
 from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.panels import PANELS
+from sweeps.service.parameters_own import dataset_option, own_table_options
 from sweeps.service.points import AskedTest
 from sweeps.service.variants import T_MAXS
 
@@ -58,7 +59,8 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         for name, preset in PRESETS.items()
     )
     return [
-        _dataset_option(),
+        dataset_option(PAPERS),
+        *own_table_options(),
         _one("--preset", tuple(PRESETS), f"How much to train ({presets}).", "paper"),
         _option("--seeds", _Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
         *([_option("--epochs", int, "Pretraining epochs.")] if pretrains else []),
@@ -194,7 +196,8 @@ def export_options() -> list[click.Parameter]:
 def alternatives_options() -> list[click.Parameter]:
     """All options of the script of models without pretraining."""
     return [
-        _dataset_option(),
+        dataset_option(PAPERS),
+        *own_table_options(),
         _option(
             "--seeds", _Seeds(), "Seeds of fits that depend on one; as in the sweeps.", str(PRESETS["paper"].seeds)
         ),
@@ -218,7 +221,7 @@ def embed_options() -> list[click.Parameter]:
 def report_options() -> list[click.Parameter]:
     """All options of the script that holds results against the paper."""
     return [
-        _dataset_option(),
+        _registered_option(),
         _option("--results", _PATH, "Output folder of other scripts; may be repeated: of two tables of one kind the "
                 "first counts.", required=True, multiple=True),
         _protocol_option(),
@@ -226,7 +229,7 @@ def report_options() -> list[click.Parameter]:
     ]  # fmt: skip
 
 
-def _dataset_option() -> click.Option:
+def _registered_option() -> click.Option:
     text = f"One or several of: {', '.join(CARDS)}; all means the paper's eight, {', '.join(PAPERS)}."
     return _option("--dataset", _Names("data set", tuple(CARDS), PAPERS), text, required=True, multiple=True)
 

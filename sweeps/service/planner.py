@@ -6,7 +6,6 @@ from collections.abc import Callable, Collection
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from adaptbin.data.registry import get_card
 from adaptbin.errors import DataNotFoundError
 from sweeps.service.budget import fit_seeds
 from sweeps.service.checkpoints import CheckpointPlace
@@ -106,7 +105,9 @@ class Planner:
         from adaptbin.data.sources import load_table
 
         try:
-            table = load_table(pack.dataset, data_dir=self._options.data_dir, download=False)
+            table = self._options.tables.get(pack.dataset) or load_table(
+                pack.dataset, data_dir=self._options.data_dir, download=False
+            )
         except DataNotFoundError:
             return None
         encoded = encode(table, split_seed=pack.split_seed, unseen_category=self._study.protocol.unseen_category)
@@ -119,7 +120,7 @@ class Planner:
     @cached_property
     def _sizes(self) -> dict[str, Sizes]:
         # 64 % of the rows are train rows under every split (method: "Splits").
-        cards = [get_card(name) for name in self._study.datasets]
+        cards = [self._options.cards[name] for name in self._study.datasets]
         # A column that may lack numbers may have an indicator of them.
         features = {card.key: len(card.columns) + sum(c.missing for c in card.columns) for card in cards}
         return {card.key: Sizes(round(0.64 * card.rows), features[card.key], card.rows) for card in cards}

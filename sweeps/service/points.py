@@ -52,6 +52,9 @@ class DatasetCard(Interface):
     def architecture(self) -> Architecture:
         """Width, depth and batch size used for it."""
 
+    def summary(self) -> dict[str, Any]:
+        """The card in a dozen JSON-ready values."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Point:

@@ -19,13 +19,18 @@ STUDY = "alternatives"
 """Folder under the output."""
 
 
+def folder_of(output: Path, table: Table) -> Path:
+    """``<output>/alternatives/<data set>``."""
+    return output / STUDY / table.card.key
+
+
 def publish(table: Table, output: Path, *, seeds: Sequence[int], protocol: Protocol) -> str:
     """Fit and score; write ``scores.csv`` and ``manifest.json`` below ``<output>/alternatives/<data set>``.
 
     Returns what the console shows.
     """
     scores = scores_frame(table, seeds=seeds, protocol=protocol)
-    card, folder = table.card, output / STUDY / table.card.key
+    card, folder = table.card, folder_of(output, table)
     write_tables(folder, scores=scores)
     told = {
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),

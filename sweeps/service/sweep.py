@@ -9,16 +9,19 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from adaptbin.config import Replica
 from adaptbin.errors import AdaptBinError, ConfigError, DataError
+from sweeps.service.card_view import TABLE_WIDTH, show_cards
 from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlace
 from sweeps.service.failures import FailureLog
 from sweeps.service.interrupt import Terminated, raising_signals
 from sweeps.service.manifest import manifest
 from sweeps.service.options import Options, parse_options
+from sweeps.service.own_tables import write_cards
 from sweeps.service.plan import Plan
 from sweeps.service.planner import Planner
 from sweeps.service.points import Study, point_of
@@ -38,9 +41,6 @@ if TYPE_CHECKING:
     from sweeps.service.study_runs import StudyRuns
 
     Tables = dict[tuple[str, int], EncodedTable]
-
-TABLE_WIDTH = 110
-"""Columns of the summary where there is no terminal to ask."""
 
 
 def run_script(
@@ -109,6 +109,7 @@ class Sweep:
         """
         if self._options.rebuild:
             return self._rebuild()
+        show_cards(self._options.cards, self._options.profiles)
         reading = self._read()
         plan = self._planner.within_budget(self._planner.plan(self._study, reading), reading)
         if self._options.plan:
@@ -267,7 +268,9 @@ class Sweep:
                 f"{folder}: tables and figure of another study ({replaced}) are replaced; its results stay, and its "
                 "command with --rebuild brings them back"
             )
-        return study.publish(records, folder, self._options, told)
+        published = study.publish(records, folder, self._options, told)
+        cards = write_cards(folder, study.datasets, self._options.cards, self._options.profiles)
+        return replace(published, files=(*published.files, *cards))
 
     @contextmanager
     def _tracking(self, reading: Reading) -> Iterator[StudyRuns]:
@@ -295,7 +298,10 @@ class Sweep:
         from adaptbin.data.sources import load_table
 
         keys = dict.fromkeys(pack.table_key for pack in plan.packs)
-        loaded = {name: load_table(name, data_dir=self._options.data_dir) for name in dict.fromkeys(k[0] for k in keys)}
+        loaded = {
+            name: self._options.tables.get(name) or load_table(name, data_dir=self._options.data_dir)
+            for name in dict.fromkeys(key[0] for key in keys)
+        }
         unseen = self._study.protocol.unseen_category
         return {key: encode(loaded[key[0]], split_seed=key[1], unseen_category=unseen) for key in keys}
 
