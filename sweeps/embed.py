@@ -1,8 +1,9 @@
 """Embed the rows of a file with a saved model, and write a table of their embeddings.
 
 MODEL is a folder that --export or an estimator's save has written; ROWS is a CSV or TSV file, gzipped or not, with the
-columns that the model was trained on. Cells are read as the model's columns say. Columns that it does not know are left
-alone, and named; rows with a category that it has never seen are counted.
+columns that the model was trained on; of a model of an own table it is any file that such a table may be. Cells are
+read as the model's columns say. Columns that it does not know are left alone, and named; missing numbers, and rows with
+a category that it has never seen, are counted.
 """
 
 from __future__ import annotations

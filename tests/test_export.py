@@ -13,9 +13,10 @@ import pytest
 
 import adaptbin
 from adaptbin.data import encode, load_table
+from adaptbin.data.own import Asked, read_own_table
 from adaptbin.estimators.folder import MANIFEST
 from adaptbin.training.pack import train_pack
-from sweeps import ablation, benchmark, finetune, masking, sensitivity
+from sweeps import ablation, benchmark, embed, finetune, masking, sensitivity
 from sweeps.service.local import InProcessRunner
 from tests.scripts import check_refused, comparable, results, run
 from tests.service.fakes import fake_train
@@ -110,6 +111,61 @@ def test_the_snippet_of_the_card(
         assert f"{model.origin_['scores']['test'][primary]:.4f}" in card
         if dataset == "eol":
             assert "The label follows from Height and Weight" in card
+
+
+def own_table(folder: Path) -> Path:
+    """Semicolons, decimal commas, gaps in numbers and words, rows without a label, and categories of digits."""
+    rng = np.random.default_rng(0)
+    age, rows = rng.normal(60, 9, 300).round(1), np.arange(300)
+    lines = ["patient;age;beds;ward;code;outcome"]
+    for row in rows:
+        label = "" if row % 9 == 0 else "bad" if age[row] > 60 else "good"
+        years = "?" if row % 7 == 0 else str(age[row]).replace(".", ",")
+        ward = ["east", "west", ""][row % 3]
+        lines.append(f"p{row:04d};{years};{rng.normal():.3f};{ward};{row % 4 + 1};{label}".replace(".", ","))
+    path = folder / "ward.csv"
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    "script, words", [(sensitivity, TINY), (finetune, f"{TUNED} --point pretext=adaptive_binning")]
+)
+def test_an_own_table(
+    script: Any, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From the file that it was trained on the same embeddings, and so from another kind of file."""
+    monkeypatch.chdir(tmp_path)
+    path = own_table(tmp_path)
+    words = f"--dataset {path} --target outcome --drop patient {words}"
+    assert exported(script, words, tmp_path / "out", tmp_path / "model") == 0
+    assert "the same bits as in training" in capsys.readouterr().out
+    model = adaptbin.load("model")
+    assert model.origin_["n_rows"]["unlabelled"] == 34 and model.origin_["target"]["name"] == "outcome"
+    asked = Asked(target="outcome", drop=("patient",))
+    features = read_own_table(path, asked).table.features
+    typed = features.assign(patient=[f"p{row:04d}" for row in range(300)])
+    typed.to_parquet("typed.parquet")
+    for rows in (str(path), "typed.parquet"):
+        assert embed.main(["model", rows, "--output", "e.parquet", "--id", "patient", "--overwrite"]) == 0
+        found = pd.read_parquet("e.parquet")
+        assert list(found["patient"]) == list(typed["patient"])
+        np.testing.assert_array_equal(found.drop(columns="patient"), model.embed(features))
+    shown = capsys.readouterr().out
+    assert "age: 43 of 300 rows lack a number" in shown and "never seen" not in shown
+    card = Path("model/MODEL_CARD.md").read_text(encoding="utf-8")
+    assert "34 without a label" in card and "*missing*, east, west" in card
+    (snippet,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+    features.to_csv("rows.csv", index=False)
+    executed: dict[str, Any] = {}
+    exec(compile(snippet, "MODEL_CARD.md", "exec"), executed)
+    if script is sensitivity:
+        np.testing.assert_allclose(executed["embeddings"], model.embed(features), rtol=1e-5, atol=1e-6)
+    else:
+        assert (executed["predictions"] == model.predict(features)).mean() > 0.99
+    Path("words.csv").write_text("age,beds,ward,code\nold,1,east,1\n")
+    assert embed.main(["model", "words.csv", "--output", "w.csv"]) == 2
+    assert "column 'age' must hold numbers, got 'old' in row 1" in capsys.readouterr().err
 
 
 def test_methods_of_the_benchmark(tmp_path: Path) -> None:

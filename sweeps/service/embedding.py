@@ -1,4 +1,4 @@
-"""New rows of a file to a table of embeddings, batch by batch: no more rows are held than a batch has."""
+"""New rows of a file to a table of embeddings, batch by batch: no more embeddings are held than a batch has."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import pandas as pd
 from adaptbin.errors import ConfigError, DataError
 from sweeps.service.files import write_atomically
 from sweeps.service.new_rows import Batch, read_rows
+from sweeps.service.own_rows import read_own_rows
 
 if TYPE_CHECKING:
     from adaptbin.estimators.model import PretrainedModel
@@ -42,14 +43,19 @@ def embed_file(
 
     Raises ConfigError for an output of another kind than CSV or Parquet, and an identifier that cannot be; DataError
     for a file without rows, and for what the model cannot read, with the rows it is in; what
-    :func:`~sweeps.service.new_rows.read_rows` raises; OSError where the output cannot be written.
+    :func:`~sweeps.service.new_rows.read_rows` raises, or of a model of an own table
+    :func:`~sweeps.service.own_rows.read_own_rows`; OSError where the output cannot be written.
     """
     if output.suffix not in _WRITERS:
         raise ConfigError(f"output must end in {' or '.join(_WRITERS)}, got {output.name}")
     names = [f"z{j}" for j in range(model.model_.width)]
     if identifier in names:
         raise ConfigError(f"the column to identify rows by must have another name than embeddings, got {identifier!r}")
-    rows = read_rows(model, path, identifier, batch_rows)
+    missing_words = getattr(model, "origin_", {}).get("missing_words")
+    if missing_words is None:
+        rows = read_rows(model, path, identifier, batch_rows)
+    else:  # of an own table
+        rows = read_own_rows(model, path, identifier, batch_rows, missing_words)
     told = Told(unread=tuple(name for name in rows.header if name not in (*model.columns_.names, identifier)))
     tables = (_embedded(model, batch, path, names, identifier, told) for batch in rows.batches)
     write_atomically(output, lambda file: _write(tables, output, file, path))

@@ -20,6 +20,7 @@ from adaptbin.data.sources import load_table
 from adaptbin.data.table import Table
 from adaptbin.errors import ConfigError, TrainingError
 from adaptbin.metrics import primary_metric
+from sweeps.service.card_view import show_cards
 from sweeps.service.checkpoints import FolderPlace
 from sweeps.service.files import write_text
 from sweeps.service.manifest import TRAINED_ON, git_state
@@ -55,7 +56,8 @@ def export(options: Options, study: Study) -> int:
     replica = find_replica(study, dataset, options.point, options.seed, store)
     _require_free(options.export, options.overwrite)
     point = name_of(study, replica)
-    table = load_table(dataset, data_dir=options.data_dir)
+    table = options.tables.get(dataset) or load_table(dataset, data_dir=options.data_dir)
+    show_cards(options.cards, options.profiles)
     print(f"training {dataset}, point {point}, seed {replica.seed} ({replica.id})", flush=True)
     try:
         trained, is_new = _train(replica, table, store, options)
@@ -181,6 +183,7 @@ def _origin(replica: Replica, point: str, table: Table, record: Mapping[str, Any
         "identity": replica.identity(),
         "table": card.summary(),
         "target": {"name": card.target, "unit": card.target_unit, "levels": list(card.levels or ())},
+        "missing_words": list(card.missing_words) if card.reader == "file" else None,
         "metric": primary_metric(card.primary_metric, replica.protocol),
         **{name: record[name] for name in kept if name in record},
         "trained_on": {name: record["runtime"].get(name) for name in TRAINED_ON},

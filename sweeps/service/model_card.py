@@ -34,7 +34,7 @@ def model_card(model: PretrainedModel, card: Card, folder: str) -> str:
     """Markdown.  ``model``: with ``origin_``; ``card``: of its data set; ``folder``: name of the model's folder."""
     origin = model.origin_
     sections = {
-        "Load it": _loading(model, folder),
+        "Load it": _loading(model, card, folder),
         "What it is for, and what not": _purpose(model, card),
         "Data": _data(model, card),
         "Training": _training(origin),
@@ -65,7 +65,7 @@ def _what(model: PretrainedModel, card: Card) -> str:
     )
 
 
-def _loading(model: PretrainedModel, folder: str) -> str:
+def _loading(model: PretrainedModel, card: Card, folder: str) -> str:
     origin = model.origin_
     words = [
         name
@@ -73,7 +73,9 @@ def _loading(model: PretrainedModel, folder: str) -> str:
         if isinstance(known.values[0], str)
     ]
     told = f"words = {json.dumps(words, ensure_ascii=False)}\n" if words else ""
-    as_words = ", dtype=dict.fromkeys(words, str), keep_default_na=False" if words else ""
+    as_words = ", dtype=dict.fromkeys(words, str)" if words else ""
+    if words:  # of an own table the empty word says that nothing is there
+        as_words += ').fillna(dict.fromkeys(words, "")' if card.reader == "file" else ", keep_default_na=False"
     use = (
         "predictions = model.predict(rows[model.feature_names_in_])"
         if _is_fine_tuned(origin)

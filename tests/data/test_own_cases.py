@@ -195,8 +195,10 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
     ),
     "few numbers are categories": (
         *("t.csv", text(frame(grade=GRADES.astype(float))), {}),
-        lambda own: of_kind("grade", "categorical", "3 different values, at most 20")(own)
-        and set(own.table.features["grade"]) == {"1", "2", "10"},
+        lambda own: (
+            of_kind("grade", "categorical", "3 different values, at most 20")(own)
+            and set(own.table.features["grade"]) == {"1", "2", "10"}
+        ),
     ),
     "numbers with a unit say so": (
         *("t.csv", text(frame(dose=[f"{i} mg" for i in range(ROWS)])), {}),
@@ -213,7 +215,12 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
         label(Task.BINARY, "0", "1"),
     ),
     "numbers in their order": ("t.csv", text(frame(outcome=GRADES)), {}, label(Task.MULTICLASS, "1", "2", "10")),
-    "words in alphabetical order": ("t.csv", text(frame(outcome=THREE)), {}, label(Task.MULTICLASS, "high", "low", "mid")),
+    "words in alphabetical order": (
+        "t.csv",
+        text(frame(outcome=THREE)),
+        {},
+        label(Task.MULTICLASS, "high", "low", "mid"),
+    ),
     "levels from low to high": (
         *("t.csv", text(frame(outcome=THREE)), {"ordinal": "low < mid<high"}),
         label(Task.ORDINAL, "low", "mid", "high"),
@@ -242,7 +249,9 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
     "a column that is left out": ("t.csv", CSV, {"drop": ("crp",)}, dropped("crp", "left out with --drop")),
     "rows that belong together": (
         *("t.csv", text(frame(patient=[f"P{i // 5}" for i in range(ROWS)])), {"groups": "patient"}),
-        lambda own: own.table.groups is not None and own.table.groups.nunique() == 30 and "patient" not in own.table.features,
+        lambda own: (
+            own.table.groups is not None and own.table.groups.nunique() == 30 and "patient" not in own.table.features
+        ),
     ),
     "rows that may belong together": (
         *("t.csv", text(frame(patient=[i // 5 for i in range(ROWS)])), {}),
@@ -281,17 +290,37 @@ REFUSED: dict[str, tuple[str, str | bytes, Mapping[str, Any], str]] = {
     "a header alone": ("t.csv", "age,outcome\n", {}, "must have rows below its header, got none"),
     "1 row": ("t.csv", text(TABLE[:1]), {}, "target 'outcome' must take two values or more"),
     "2 rows": ("t.csv", text(TABLE[1:3]), {}, "every part of the split must hold rows"),
-    "few rows": ("t.csv", text(TABLE[:60]), {}, "train must fill a batch of 64 rows, got 38; a card may ask for smaller"),
+    "few rows": (
+        "t.csv",
+        text(TABLE[:60]),
+        {},
+        "train must fill a batch of 64 rows, got 38; a card may ask for smaller",
+    ),
     "1 column": ("t.csv", text(TABLE[["outcome"]]), {}, "a column to learn from beside its label, got none"),
     "nothing to learn from": (
         *("t.csv", text(TABLE[["outcome"]].assign(a="x")), {}),
         "got none ('a': constant: 'x' in every row that trains)",
     ),
-    "no header": ("t.csv", "1,2,3\n4,5,6\n", {}, "the first line must hold the names of the columns, got numbers: 1, 2, 3"),
+    "no header": (
+        "t.csv",
+        "1,2,3\n4,5,6\n",
+        {},
+        "the first line must hold the names of the columns, got numbers: 1, 2, 3",
+    ),
     "headers twice": ("t.csv", CSV.replace("crp", "age", 1), {}, "headers must differ, got 'age' more than once"),
-    "headers twice in Excel": ("t.xlsx", excel(TABLE.set_axis(["a", "a", "b", "outcome"], axis=1)), {}, "got 'a' more than"),
+    "headers twice in Excel": (
+        "t.xlsx",
+        excel(TABLE.set_axis(["a", "a", "b", "outcome"], axis=1)),
+        {},
+        "got 'a' more than",
+    ),
     "an empty header": ("t.csv", CSV.replace("crp", "", 1), {}, "name in the header, got none for column 2 of 4"),
-    "a row too short": ("t.csv", CSV + "60,3\n", {}, "line 152: a row must have 4 cells as the header has (parted by ','), got 2"),
+    "a row too short": (
+        "t.csv",
+        CSV + "60,3\n",
+        {},
+        "line 152: a row must have 4 cells as the header has (parted by ','), got 2",
+    ),
     "a row too long": ("t.csv", CSV + "60,3,f,died,x\n", {}, "line 152: a row must have 4 cells"),
     "no Parquet": ("t.parquet", CSV, {}, "t.parquet must be a Parquet file, as its name says"),
     "no Feather": ("t.feather", CSV, {}, "t.feather must be a Feather file, as its name says"),
@@ -303,16 +332,36 @@ REFUSED: dict[str, tuple[str, str | bytes, Mapping[str, Any], str]] = {
     "no table": ("t.json", "{}", {}, "a table must be a file named .csv"),
     "a Parquet in a gzip": ("t.parquet.gz", b"", {}, "text also with .gz or .zip"),
     "numbers and words": ("t.csv", MIXED, {}, "column 'crp' holds numbers, but '<5' in row 17 (2 such rows). Correct"),
-    "inf": ("t.csv", text(frame(crp=at(TABLE["crp"], row_3="inf"))), {}, "'crp' must hold finite numbers, got inf in row 3"),
+    "inf": (
+        "t.csv",
+        text(frame(crp=at(TABLE["crp"], row_3="inf"))),
+        {},
+        "'crp' must hold finite numbers, got inf in row 3",
+    ),
     "-inf in Parquet": (
         *("t.parquet", parquet(frame(crp=at(TABLE["crp"], row_4=-np.inf))), {}),
         "'crp' must hold finite numbers, got -inf in row 4 (1 such rows)",
     ),
-    "no target": ("t.csv", CSV, {"target": None}, "a table of your own needs --target, one of 'age', 'crp', 'sex', 'outcome'"),
+    "no target": (
+        "t.csv",
+        CSV,
+        {"target": None},
+        "a table of your own needs --target, one of 'age', 'crp', 'sex', 'outcome'",
+    ),
     "a target that is not there": ("t.csv", CSV, {"target": "outcom"}, "got 'outcom'; did you mean 'outcome'?"),
     "a target in other letters": ("t.csv", CSV, {"target": "Outcome"}, "got 'Outcome'; did you mean 'outcome'?"),
-    "groups that are not there": ("t.csv", CSV, {"groups": "sexx"}, "groups must be a column, got 'sexx'; did you mean 'sex'?"),
-    "a drop that is not there": ("t.csv", CSV, {"drop": ("cpr",)}, "drop must be a column, got 'cpr'; did you mean 'crp'?"),
+    "groups that are not there": (
+        "t.csv",
+        CSV,
+        {"groups": "sexx"},
+        "groups must be a column, got 'sexx'; did you mean 'sex'?",
+    ),
+    "a drop that is not there": (
+        "t.csv",
+        CSV,
+        {"drop": ("cpr",)},
+        "drop must be a column, got 'cpr'; did you mean 'crp'?",
+    ),
     "the target left out": ("t.csv", CSV, {"drop": ("outcome",)}, "must be different columns"),
     "groups that lack a value": (
         *("t.csv", text(frame(sex=at(TABLE["sex"], row_7=""))), {"groups": "sex"}),
@@ -320,7 +369,12 @@ REFUSED: dict[str, tuple[str, str | bytes, Mapping[str, Any], str]] = {
     ),
     "two groups": ("t.csv", CSV, {"groups": "sex"}, "every part of the split must hold rows"),
     "a label with 1 class": ("t.csv", text(frame(outcome=["a"] * ROWS)), {}, "two values or more, got 'a' in every"),
-    "a label without values": ("t.csv", text(frame(outcome=[""] * ROWS)), {}, "must have values, got none in all 150 rows"),
+    "a label without values": (
+        "t.csv",
+        text(frame(outcome=[""] * ROWS)),
+        {},
+        "must have values, got none in all 150 rows",
+    ),
     "a label with 5,000 classes": (
         *("t.csv", text(frame(rows=5_000, outcome=[f"c{i}" for i in range(5_000)])), {}),
         "must have at most 100 classes, got 5000 different values such as 'c0', 'c1', 'c2'",
@@ -333,7 +387,12 @@ REFUSED: dict[str, tuple[str, str | bytes, Mapping[str, Any], str]] = {
         *("t.csv", text(frame(outcome=at(NUMBERS, row_8="high"))), {}),
         "target 'outcome' must hold numbers throughout, got 'high' in row 8 (1 such rows)",
     ),
-    "an infinite label": ("t.csv", text(frame(outcome=at(NUMBERS, row_8="inf"))), {}, "finite numbers, got inf in row 8"),
+    "an infinite label": (
+        "t.csv",
+        text(frame(outcome=at(NUMBERS, row_8="inf"))),
+        {},
+        "finite numbers, got inf in row 8",
+    ),
     "labels in two cases": (
         *("t.csv", text(frame(outcome=at(TABLE["outcome"], row_1="Died"))), {}),
         "levels that differ in case alone, got 'Died' and 'died'",
@@ -349,10 +408,30 @@ REFUSED: dict[str, tuple[str, str | bytes, Mapping[str, Any], str]] = {
     ),
     "levels twice": ("t.csv", CSV, {"ordinal": "a<a"}, "ordinal must be different levels from low to high"),
     "levels of a number": ("t.csv", text(frame(outcome=NUMBERS)), {"ordinal": "1<2"}, "must have at most 100 classes"),
-    "a positive that is not there": ("t.csv", CSV, {"positive": "dead"}, "positive must be one of 'alive', 'died', got 'dead'"),
-    "a positive of three": ("t.csv", text(frame(outcome=THREE)), {"positive": "mid"}, "positive is for a label with two values"),
-    "ordinal and positive": ("t.csv", CSV, {"positive": "died", "ordinal": "alive<died"}, "at most one of --ordinal and"),
-    "a known name": ("eol.csv", CSV, {}, "the name 'eol' is that of a known data set; give the table another with --name"),
+    "a positive that is not there": (
+        "t.csv",
+        CSV,
+        {"positive": "dead"},
+        "positive must be one of 'alive', 'died', got 'dead'",
+    ),
+    "a positive of three": (
+        "t.csv",
+        text(frame(outcome=THREE)),
+        {"positive": "mid"},
+        "positive is for a label with two values",
+    ),
+    "ordinal and positive": (
+        "t.csv",
+        CSV,
+        {"positive": "died", "ordinal": "alive<died"},
+        "at most one of --ordinal and",
+    ),
+    "a known name": (
+        "eol.csv",
+        CSV,
+        {},
+        "the name 'eol' is that of a known data set; give the table another with --name",
+    ),
     "a name that is none": ("t.csv", CSV, {"name": "My table"}, "name must be small letters, digits"),
 }
 """Case -> name and bytes of a file, what is asked, and a part of the message."""
@@ -377,14 +456,23 @@ CARDS: dict[str, tuple[str, str]] = {
     "no YAML": ("columns: {age: [", "must be YAML"),
     "a list": ("- age", "must be lines of 'key: value', got list"),
     "an unknown key": ("taget: outcome", "unknown key 'taget'; did you mean 'target'?"),
-    "an unknown kind": ("columns: {age: number}", "kind of 'age' must be one of numerical, categorical, dropped, got 'number'"),
+    "an unknown kind": (
+        "columns: {age: number}",
+        "kind of 'age' must be one of numerical, categorical, dropped, got 'number'",
+    ),
     "an unknown task": ("task: regresion", "did you mean 'regression'?"),
     "an unknown metric": ("primary_metric: f1", "primary_metric must be one of auc, accuracy, qwk, rmse, got 'f1'"),
     "another task's metric": ("primary_metric: rmse", "primary_metric must be one that a binary label has: auc"),
     "yes without quotes": ("levels: [no, yes]", "write yes, no, true, false and null in quotes, got False"),
     "a column too many": ("columns: {weight: numerical}", "has a column 'weight', which t.csv has not"),
-    "a column misspelt": ("columns: {ages: numerical}", "has a column 'ages', which t.csv has not; did you mean 'age'?"),
-    "words that are to be numbers": ("columns: {sex: numerical}", "'sex' must hold numbers, since the card says numerical"),
+    "a column misspelt": (
+        "columns: {ages: numerical}",
+        "has a column 'ages', which t.csv has not; did you mean 'age'?",
+    ),
+    "words that are to be numbers": (
+        "columns: {sex: numerical}",
+        "'sex' must hold numbers, since the card says numerical",
+    ),
     "other levels": ("levels: [alive, dead]", "levels must name every value of 'outcome', got none for 'died'"),
     "other rows": ("rows: 151", "is of a table of 151 rows, got 150"),
     "another table": ("fingerprint: abc", "its fingerprint must be"),
@@ -408,8 +496,14 @@ SPLITS: dict[str, tuple[str, str]] = {
     "overlapping rows": ("row,part\n1,train\n1,test\n", "parts must not overlap, got row '1' in train and in test"),
     "rows that are left out": ("row,part\n1,train\n", "every labelled row must be in a part, got none for row 2"),
     "rows that are not there": ("row,part\n999,train\n", "got row '999', which it has not"),
-    "an unknown part": ("row,part\n1,tset\n", "a part must be train, val or test, got 'tset' in row 1; did you mean 'test'?"),
-    "an unknown column": ("patint,part\n1,train\n", "rows must be found by 'row' or by a column of the table, got 'patint'"),
+    "an unknown part": (
+        "row,part\n1,tset\n",
+        "a part must be train, val or test, got 'tset' in row 1; did you mean 'test'?",
+    ),
+    "an unknown column": (
+        "patint,part\n1,train\n",
+        "rows must be found by 'row' or by a column of the table, got 'patint'",
+    ),
     "no part": ("row,fold\n1,train\n", "a split must have a column part or split or set"),
     "too few parts": ("part,\n", "every column must have a name"),
     "another number of rows": ("part\ntrain\ntest\n", "must have 150 rows as the table has, got 2"),
