@@ -107,6 +107,7 @@ def test_the_snippet_of_the_card(
             assert same.mean() > 0.99
         for told in (model.origin_["replica"], load_table(dataset).fingerprint, "(1000)", "adaptbin 0."):
             assert told in card
+        assert ("fine-tuned, seed 0" in card.splitlines()[0]) == (script is finetune)
         primary = model.origin_["metric"]
         assert f"{model.origin_['scores']['test'][primary]:.4f}" in card
         if dataset == "eol":

@@ -42,7 +42,8 @@ def model_card(model: PretrainedModel, card: Card, folder: str) -> str:
         "Columns": _columns(model, card),
         "Made with": _made_with(origin),
     }
-    title = f"# {card.key}: {origin['point']}, seed {origin['seed']}\n\n{_what(model, card)}\n"
+    tuned = "fine-tuned, " if _is_fine_tuned(origin) else ""
+    title = f"# {card.key}: {origin['point']}, {tuned}seed {origin['seed']}\n\n{_what(model, card)}\n"
     return title + "".join(f"\n## {name}\n\n{text.strip()}\n" for name, text in sections.items())
 
 
