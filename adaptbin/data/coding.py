@@ -35,8 +35,9 @@ class Standardisation:
         """[N, D] float64 -> float32, by mean and sd, both computed in float64."""
         # DIFF[released->ours] the released code does this in float32, one column at a time; ours differs from it by
         # 2e-6 at most on the real tables, below what any score can show, so there is no switch.
-        scaled: np.ndarray = ((values - self.mean) / self.sd).astype(np.float32)
-        return scaled
+        scaled: np.ndarray = values - self.mean
+        scaled /= self.sd
+        return scaled.astype(np.float32)
 
     def undone(self, values: np.ndarray, column: int) -> np.ndarray:
         """Standardised values of one column, in its own units; [..] float64."""

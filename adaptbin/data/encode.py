@@ -200,9 +200,10 @@ def _numbers(features: pd.DataFrame, fitted: np.ndarray, where: str) -> _Numbers
             )
         _check_varies(there, str(name), where)
     # DIFF[released->ours] the paper and the released code have no missing values; ours fills and indicates them.
-    imputation = Imputation.of(values[fitted])
+    train = values[fitted]
+    imputation, standardisation = Imputation.of(train), Standardisation.of(train)
+    del train  # of a large table as much as all the rest
     indicators = imputation.indicators(values)
-    standardisation = Standardisation.of(values[fitted])
     standardised = standardisation(imputation.filled(values))
     return _Numbers(standardised, indicators, None if observed.all() else observed, imputation)
 

@@ -228,6 +228,8 @@ def _categories(column: GivenColumn) -> Categories:
 
 def _codes(column: GivenColumn, known: Categories) -> np.ndarray:
     values = column.categories()
+    if "" in known.values and None not in known.values:  # of an exported model: in a data set the empty word is missing
+        values = ["" if value is None else value for value in values]
     is_words = isinstance(known.values[0], str)
     stranger = next((v for v in values if v is not None and isinstance(v, str) != is_words), None)
     if stranger is not None:

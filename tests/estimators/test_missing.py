@@ -82,6 +82,14 @@ def test_a_gap_that_fit_did_not_have() -> None:
     assert read[3, 2] == 3
 
 
+def test_where_the_empty_word_is_known_a_gap_is_one() -> None:
+    """As in models of a data set's own table, where an empty field is the empty word."""
+    table, later = clinic(), clinic().astype({"ward": object})
+    table.loc[::4, "ward"] = ""
+    later.loc[3, "ward"], later.loc[4, "ward"] = None, ""
+    assert inputs(fitted(table), later)[3:5, 2].tolist() == [0.0, 0.0]
+
+
 @pytest.mark.parametrize(
     "table, message",
     [
