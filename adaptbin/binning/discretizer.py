@@ -28,8 +28,8 @@ class Bins(NamedTuple):
 def quantile_edges(values: np.ndarray, t_init: int) -> np.ndarray:
     """Inner edges of one feature's initial bins.
 
-    values [N] float32 train values, none missing; -> float64, strictly rising, at most ``t_init - 1`` of them.  Repeated percentiles
-    collapse; a feature with at most ``t_init`` distinct values gets one bin per value.
+    values [N] float32 train values, none missing; -> float64, strictly rising, at most ``t_init - 1`` of them.
+    Repeated percentiles collapse; a feature with at most ``t_init`` distinct values gets one bin per value.
     """
     distinct = np.unique(values).astype(np.float64)
     if len(distinct) <= t_init:
@@ -38,9 +38,7 @@ def quantile_edges(values: np.ndarray, t_init: int) -> np.ndarray:
     return np.unique(np.percentile(values.astype(np.float64), percentiles))
 
 
-def initial_bins(
-    values: Tensor, t_init: Sequence[int], t_max: Sequence[int], observed: Tensor | None = None
-) -> Bins:
+def initial_bins(values: Tensor, t_init: Sequence[int], t_max: Sequence[int], observed: Tensor | None = None) -> Bins:
     """Initial bins of R replicas, replica r with ``t_init[r]`` quantile bins and room for ``max(t_max)``.
 
     values [N, D] float32; observed [N, D] bool: which of them count, None for all.  Raises ConfigError where t_init

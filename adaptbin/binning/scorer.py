@@ -30,7 +30,7 @@ class SortedColumns(NamedTuple):
 
     @classmethod
     def of(cls, values: Tensor, observed: Tensor | None = None) -> SortedColumns:
-        """Sort the columns of ``values`` [N, D], finite; observed [N, D] bool: which of them are there, None for all."""
+        """Sort the columns of ``values`` [N, D], finite; observed [N, D] bool: which are there, None for all."""
         if observed is not None:
             values = values.masked_fill(~observed, torch.inf)
         ordered, order = torch.sort(values.t().contiguous(), dim=1, stable=True)

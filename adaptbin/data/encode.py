@@ -34,8 +34,8 @@ class EncodedRows:
     """
 
     inputs: Tensor
-    """[N, D + C] float32: numerical columns standardised, missing ones at their median, then categorical codes 0, 1, ...
-    as floats."""
+    """[N, D + C] float32: numerical columns standardised, missing numbers at the median, then categorical codes 0, 1,
+    ... as floats."""
     numerical_names: tuple[str, ...]
     categorical_names: tuple[str, ...]
     """Last come the indicators of numerical columns that lack values: 1 where one is missing, else 0."""
@@ -188,8 +188,8 @@ class _Numbers(NamedTuple):
 
 
 def _numbers(features: pd.DataFrame, fitted: np.ndarray, where: str) -> _Numbers:
-    """[N, D] values, filled with medians and scaled by mean and sd (ddof 0) of the values that the rows ``fitted`` have,
-    all computed in float64."""
+    """[N, D] values, filled with medians and scaled by mean and sd (ddof 0) of those that the rows ``fitted`` have, all
+    computed in float64."""
     values = features.to_numpy(dtype=np.float64)
     observed = ~np.isnan(values)
     for j, name in enumerate(features.columns):
@@ -200,9 +200,10 @@ def _numbers(features: pd.DataFrame, fitted: np.ndarray, where: str) -> _Numbers
             )
         _check_varies(there, str(name), where)
     # DIFF[released->ours] the paper and the released code have no missing values; ours fills and indicates them.
-    imputation = Imputation.of(values[fitted])
+    train = values[fitted]
+    imputation, standardisation = Imputation.of(train), Standardisation.of(train)
+    del train  # of a large table as much as all the rest
     indicators = imputation.indicators(values)
-    standardisation = Standardisation.of(values[fitted])
     standardised = standardisation(imputation.filled(values))
     return _Numbers(standardised, indicators, None if observed.all() else observed, imputation)
 

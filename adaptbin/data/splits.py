@@ -51,9 +51,9 @@ def split_rows(table: Table, split_seed: int = SPLIT_SEED) -> Split:
 
 def labelled_rows(table: Table) -> np.ndarray:
     """Which rows have a label, [N] bool."""
-    if table.card.levels is None:
-        return ~np.isnan(table.target.to_numpy(dtype=np.float64))
-    labelled: np.ndarray = table.target.to_numpy(dtype=object) != ""
+    target = table.target
+    is_regression = table.card.levels is None
+    labelled: np.ndarray = ~np.isnan(target.to_numpy(dtype=np.float64)) if is_regression else target.to_numpy() != ""
     return labelled
 
 
@@ -88,7 +88,9 @@ def _as_given(table: Table, rows: np.ndarray, split_seed: int) -> Split:
         for first, second in ((split.train, split.val), (split.train, split.test), (split.val, split.test)):
             shared = np.intersect1d(groups[first], groups[second])
             if shared.size:
-                raise DataError(f"{key}: rows of a group must be in one part of the split, got {shared[0]!r} in two")
+                raise DataError(
+                    f"{key}: rows of a group must be in one part of the split, got {shared.tolist()[0]!r} in two"
+                )
     return split
 
 

@@ -1,6 +1,8 @@
 """What is fitted of a table's columns: which are numbers and which categories, and how they become inputs of a model.
 
 A column with one value in fit says nothing of a row: it is left out of the model, and what it holds later is not read.
+Missing numbers are filled and indicated as in a data set (``adaptbin.data.coding.Imputation``); of a categorical column
+a missing value is a category, None.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from adaptbin.data.coding import Categories, Standardisation
+from adaptbin.data.coding import Categories, Imputation, Standardisation
 from adaptbin.data.encode import EncodedRows
 from adaptbin.encoders.base import Columns
 from adaptbin.errors import ConfigError, DataError, nearest
@@ -33,8 +35,9 @@ class FittedColumns:
     """[F]."""
     kinds: tuple[Kind, ...]
     """[F]."""
+    imputation: Imputation
+    """Of the D numerical columns, in their order; likewise the next one."""
     standardisation: Standardisation
-    """Of the D numerical columns, in their order."""
     categories: tuple[Categories, ...]
     """Of the C categorical columns, in their order."""
 
@@ -43,7 +46,8 @@ class FittedColumns:
         """Fit to all rows of ``given``.
 
         Raises ConfigError for ``categorical_features`` that are not among the columns, DataError where a column of
-        words is not among them, a spread is beyond float64, or no column takes two values.
+        words is not among them, a spread is beyond float64, a column of numbers lacks all but one, or no column takes
+        two values.
         """
         chosen = _categorical(given, categorical_features)
         kinds: list[Kind] = []
@@ -58,7 +62,15 @@ class FittedColumns:
         if not numbers and not categories:
             raise DataError(f"at least one column must take two values or more, got {len(given)} that take one")
         values = np.column_stack(numbers) if numbers else np.zeros((len(given[0].values), 0))
-        return cls(tuple(c.name for c in given), tuple(kinds), Standardisation.of(values), tuple(categories))
+        fitted = cls(
+            tuple(c.name for c in given),
+            tuple(kinds),
+            Imputation.of(values),
+            Standardisation.of(values),
+            tuple(categories),
+        )
+        fitted.imputation.names(fitted.names_of("numerical"), fitted.names)
+        return fitted
 
     def names_of(self, kind: Kind) -> tuple[str, ...]:
         """Names of the columns of one kind, in their order."""
@@ -67,39 +79,45 @@ class FittedColumns:
     @property
     def for_encoder(self) -> Columns:
         """The columns that the model reads, as encoders are told of them."""
-        return Columns(self.kinds.count("numerical"), tuple(c.cardinality for c in self.categories))
+        levels = tuple(c.cardinality for c in self.categories)
+        return Columns(self.kinds.count("numerical"), levels + (2,) * len(self.imputation.indicated))
+
+    def _numbers(self, given: Sequence[GivenColumn]) -> np.ndarray:
+        """[N, D] float64, NaN where missing."""
+        numbers = [c.numbers() for c, its in zip(given, self.kinds, strict=True) if its == "numerical"]
+        return np.column_stack(numbers) if numbers else np.zeros((len(given[0].values), 0))
 
     def inputs(self, given: Sequence[GivenColumn]) -> Tensor:
-        """[N, D + C] float32: numbers standardised, then codes; a category that fit had not has a code of its own.
+        """[N, D + C] float32: numbers standardised, missing ones at their median, then codes, last the indicators of
+        numbers that are missing; a category that fit had not has a code of its own.
 
         Raises DataError for words where fit had numbers or the other way round, and numbers too large for float32.
         """
-        numerical, categorical = (
-            [column for column, its in zip(given, self.kinds, strict=True) if its == kind]
-            for kind in ("numerical", "categorical")
-        )
-        rows = len(given[0].values)
-        values = np.column_stack([c.numbers() for c in numerical]) if numerical else np.zeros((rows, 0))
+        values = self._numbers(given)
         with np.errstate(over="ignore"):  # told below
-            scaled = self.standardisation(values)
+            scaled = self.standardisation(self.imputation.filled(values))
         if not np.isfinite(scaled).all():
             row, column = np.argwhere(~np.isfinite(scaled))[0]
             raise DataError(
-                f"column {numerical[column].name!r} must hold numbers of the size that fit had, "
+                f"column {self.names_of('numerical')[column]!r} must hold numbers of the size that fit had, "
                 f"got {values[row, column]} in row {row}"
             )
+        categorical = [c for c, its in zip(given, self.kinds, strict=True) if its == "categorical"]
         codes = [_codes(c, known) for c, known in zip(categorical, self.categories, strict=True)]
-        return torch.from_numpy(np.ascontiguousarray(np.column_stack([scaled, *codes]), dtype=np.float32))
+        parts = [scaled, *codes, self.imputation.indicators(values)]
+        return torch.from_numpy(np.ascontiguousarray(np.column_stack(parts), dtype=np.float32))
 
     def rows(self, given: Sequence[GivenColumn]) -> EncodedRows:
         """All rows of ``given``, to train on."""
-        inputs = self.inputs(given)
+        inputs, missing = self.inputs(given), np.isnan(self._numbers(given))
+        numerical = self.names_of("numerical")
         return EncodedRows(
             inputs=inputs,
-            numerical_names=self.names_of("numerical"),
-            categorical_names=self.names_of("categorical"),
+            numerical_names=numerical,
+            categorical_names=(*self.names_of("categorical"), *self.imputation.names(numerical, self.names)),
             cardinalities=self.for_encoder.cardinalities,
             train=torch.arange(len(inputs)),
+            observed=torch.from_numpy(~missing) if missing.any() else None,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,6 +125,8 @@ class FittedColumns:
         return {
             "names": list(self.names),
             "kinds": list(self.kinds),
+            "median": self.imputation.median.tolist(),
+            "indicated": list(self.imputation.indicated),
             "mean": self.standardisation.mean.tolist(),
             "sd": self.standardisation.sd.tolist(),
             "categories": [list(c.values) for c in self.categories],
@@ -114,10 +134,13 @@ class FittedColumns:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Self:
-        """Rebuild from :meth:`to_dict`."""
+        """Rebuild from :meth:`to_dict`, also of a version that refused missing values and has no medians: there a
+        missing number counts as too large."""
+        median = values.get("median", [np.nan] * len(values["mean"]))
         return cls(
             tuple(values["names"]),
             tuple(values["kinds"]),
+            Imputation(np.array(median, dtype=np.float64), tuple(values.get("indicated", ()))),
             Standardisation(np.array(values["mean"], dtype=np.float64), np.array(values["sd"], dtype=np.float64)),
             tuple(Categories(tuple(levels)) for levels in values["categories"]),
         )
@@ -126,7 +149,7 @@ class FittedColumns:
 def _categorical(given: Sequence[GivenColumn], asked: Any) -> list[bool]:
     """Per column whether it is categorical."""
     if isinstance(asked, str) and asked in ("from_dtype", "auto"):
-        return [c.declared or (asked == "auto" and len(np.unique(c.values)) <= AUTO_LEVELS) for c in given]
+        return [c.declared or (asked == "auto" and len(np.unique(c.values[~c.missing])) <= AUTO_LEVELS) for c in given]
     if isinstance(asked, str) or not np.iterable(asked):
         raise ConfigError(
             "categorical_features must be 'from_dtype', 'auto', or a list of names, positions or truth values, "
@@ -155,24 +178,34 @@ def _categorical(given: Sequence[GivenColumn], asked: Any) -> list[bool]:
 
 
 def _kind(column: GivenColumn, is_categorical: bool) -> Kind:
-    if (column.values == column.values[0]).all():
+    there = column.values[~column.missing]
+    is_complete = len(there) == len(column.values)
+    if not len(there) or (is_complete and (there == there[0]).all()):
         return "constant"
     if is_categorical:
         return "categorical"
-    if isinstance(column.values[0], str):
+    if isinstance(there[0], str):
         raise DataError(f"column {column.name!r} holds words, so it must be among categorical_features")
-    values = column.numbers()
+    values = column.numbers()[~column.missing]
     with np.errstate(over="ignore"):
         spread, sd = np.ptp(values), values.std()
     if not np.isfinite(sd):
         raise DataError(f"column {column.name!r} must have a spread that float64 can hold, got {spread}")
     # Numbers that differ by their last bits only are one number, computed in several ways.
-    return "numerical" if spread > 4 * np.spacing(np.abs(values).max()) else "constant"
+    if spread > 4 * np.spacing(np.abs(values).max()):
+        return "numerical"
+    if not is_complete:
+        raise DataError(
+            f"column {column.name!r} must hold two numbers or more where it is not missing, got {values[0]} alone; "
+            "among categorical_features it has two categories"
+        )
+    return "constant"
 
 
 def _categories(column: GivenColumn) -> Categories:
-    """The values of a column in the order of its type, or else sorted."""
-    values = column.values.tolist()
+    """The values of a column in the order of its type, or else sorted; None, where some are missing, comes last."""
+    values = [value for value in column.categories() if value is not None]
+    lacking = (None,) if len(values) < len(column.values) else ()
     kinds = {
         "words" if isinstance(v, str) else "numbers" if isinstance(v, int | float) else type(v).__name__ for v in values
     }
@@ -182,15 +215,17 @@ def _categories(column: GivenColumn) -> Categories:
             "with astype(str) they are words"
         )
     if column.order is None:
-        return Categories.of(values)
+        return Categories((*Categories.of(values).values, *lacking))
     present = set(values)
-    return Categories(tuple(level for level in column.order if level in present))
+    return Categories((*(level for level in column.order if level in present), *lacking))
 
 
 def _codes(column: GivenColumn, known: Categories) -> np.ndarray:
-    values = column.values.tolist()
+    values = column.categories()
+    if "" in known.values and None not in known.values:  # of an exported model: in a data set the empty word is missing
+        values = ["" if value is None else value for value in values]
     is_words = isinstance(known.values[0], str)
-    stranger = next((v for v in values if isinstance(v, str) != is_words), None)
+    stranger = next((v for v in values if v is not None and isinstance(v, str) != is_words), None)
     if stranger is not None:
         raise DataError(
             f"column {column.name!r} must hold {'words' if is_words else 'numbers'} as it did in fit, got {stranger!r}"

@@ -26,7 +26,9 @@ class AdaptiveBinningEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     bins), ``loss_curve_`` (mean loss of every epoch), and scikit-learn's ``n_features_in_`` and ``feature_names_in_``.
 
     Columns are read by their type.  A column with one value in fit is left out, and what it holds later is not read; a
-    category that fit had not has a code of its own.  Missing values are refused.
+    category that fit had not has a code of its own.  Values may be missing (NaN, None or pandas' NA).  Of categories
+    that is one more.  A number that is missing becomes the median of those of fit and is not predicted in pretraining,
+    and where fit lacks some the model also reads, as a category, whether the number is missing.
     """
 
     def fit(self, X: Any, y: Any = None) -> Self:
@@ -48,7 +50,7 @@ class AdaptiveBinningEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
     def transform(self, X: Any) -> np.ndarray:
         """Embeddings [N, H] float32 of rows with the columns of fit; a row's does not depend on the other rows.
 
-        Raises ValueError for other columns, and DataError (a ValueError, too) for missing values or other kinds.
+        Raises ValueError for other columns, and DataError (a ValueError, too) for infinite values or other kinds.
         """
         embedding: np.ndarray = self._embedding(X).numpy()
         return embedding

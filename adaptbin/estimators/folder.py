@@ -24,7 +24,7 @@ from adaptbin.errors import DataError, DataNotFoundError
 
 KIND = "adaptbin estimator"
 
-SCHEMA = 1
+SCHEMA = 2
 """Layout of the folder, and what its values mean; raised when either changes."""
 
 MANIFEST = "estimator.json"

@@ -185,6 +185,11 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
         model: TrainedEncoder = self.model_
         return model.embed(inputs, self._device())
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        return tags
+
     # ------------------------------------------------------------------------------------------------ saving, loading
 
     def save(self, folder: str | PathLike[str]) -> None:

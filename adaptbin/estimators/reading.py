@@ -1,4 +1,4 @@
-"""What a user hands over, a frame or an array, as columns; missing and infinite values are refused here."""
+"""What a user hands over, a frame or an array, as columns; infinite values are refused here."""
 
 from __future__ import annotations
 
@@ -20,19 +20,30 @@ class GivenColumn:
     name: str
     """Its name in the frame, or "x0", "x1", ... by position where there are none."""
     values: np.ndarray
-    """[N] float64, or object where the type is words, truth values or categories."""
+    """[N] float64, NaN where missing; or object where the type is words, truth values or categories, None where
+    missing."""
     declared: bool = False
     """Whether its type says that it is categorical."""
     order: tuple[Any, ...] | None = None
     """All categories in the order that its type gives them."""
 
+    @property
+    def missing(self) -> np.ndarray:
+        """Which values are missing, [N] bool."""
+        found: np.ndarray = pd.isna(self.values)
+        return found
+
     def numbers(self) -> np.ndarray:
-        """[N] float64.  Raises DataError where a value is no number."""
+        """[N] float64, NaN where missing.  Raises DataError where a value is no number."""
         try:
-            return self.values.astype(np.float64)
+            return np.where(self.missing, np.nan, self.values).astype(np.float64)
         except (TypeError, ValueError) as error:
-            example = next(value for value in self.values if not isinstance(value, int | float))
+            example = next(value for value in self.values if not isinstance(value, int | float | None))
             raise DataError(f"column {self.name!r} is numerical and must hold numbers, got {example!r}") from error
+
+    def categories(self) -> list[Any]:
+        """[N] Python's own values, None where missing."""
+        return [None if lacks else value for value, lacks in zip(self.values.tolist(), self.missing, strict=True)]
 
 
 def read_columns(estimator: BaseEstimator, table: Any, *, fitting: bool) -> list[GivenColumn]:
@@ -40,7 +51,7 @@ def read_columns(estimator: BaseEstimator, table: Any, *, fitting: bool) -> list
 
     ``fitting`` sets ``n_features_in_`` and ``feature_names_in_`` of the estimator and asks for two rows or more;
     otherwise the columns must be those of the fit.  Raises ValueError as scikit-learn does when they are not, DataError
-    (a ValueError, too) for a column that holds neither numbers nor categories, NaN or inf.
+    (a ValueError, too) for a column that holds neither numbers nor categories, or inf.
     """
     least_rows = 2 if fitting else 1
     if isinstance(table, pd.DataFrame):
@@ -64,7 +75,7 @@ def read_columns(estimator: BaseEstimator, table: Any, *, fitting: bool) -> list
         )
         columns = [GivenColumn(f"x{j}", values[:, j]) for j in range(values.shape[1])]
     for column in columns:
-        _check_complete(column)
+        _check_finite(column)
     return columns
 
 
@@ -94,19 +105,14 @@ def _of_frame(name: str, column: pd.Series) -> GivenColumn:
 
 
 def _plain_values(values: np.ndarray) -> np.ndarray:
-    """[N] objects, numpy's own numbers and words as Python's, which JSON can hold."""
+    """[N] objects, numpy's own numbers and words as Python's, which JSON can hold; None for whatever says missing."""
     plain = np.empty(len(values), dtype=object)
     plain[:] = [value.item() if isinstance(value, np.generic) else value for value in values]
+    plain[pd.isna(values)] = None
     return plain
 
 
-def _check_complete(column: GivenColumn) -> None:
-    missing = np.flatnonzero(pd.isna(column.values))
-    if missing.size:
-        raise DataError(
-            f"column {column.name!r} must have a value in every row, got NaN in row {missing[0]} "
-            f"({missing.size} such rows); fill them first, for instance with sklearn.impute.SimpleImputer"
-        )
-    if column.values.dtype == np.float64 and not np.isfinite(column.values).all():
-        first = int(np.flatnonzero(~np.isfinite(column.values))[0])
+def _check_finite(column: GivenColumn) -> None:
+    if column.values.dtype == np.float64 and np.isinf(column.values).any():
+        first = int(np.flatnonzero(np.isinf(column.values))[0])
         raise DataError(f"column {column.name!r} must hold finite numbers, got {column.values[first]} in row {first}")

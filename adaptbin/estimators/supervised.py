@@ -238,6 +238,7 @@ def _table(
         categorical_names=rows.categorical_names,
         cardinalities=rows.cardinalities,
         train=train,
+        observed=rows.observed,
         val=held_out,
         test=train[:0],
         target=target,

@@ -137,8 +137,8 @@ def reconstruct(
     """Heads, cross entropies and HORD, forward and backward, over live rows; gradients of the heads go into the bank.
 
     hidden [R, B, H] contiguous; codes [R, C, B] int64; bins [R, D, B]; entries [R, D, B]: weights of the bins, None for
-    1; losses [R, C + D] receives the mean loss of each column, below [R, B, H] the gradient of hidden, both of the total
-    loss as the sum over columns / (C + D).
+    1; losses [R, C + D] receives the mean loss of each column, below [R, B, H] the gradient of hidden, both of the
+    total loss as the sum over columns / (C + D).
     """
     weights = (None, 0, 0) if entries is None else (entries.data_ptr(), entries.stride(0), entries.stride(1))
     _check(

@@ -1,9 +1,11 @@
 """Losses of the paper's baseline pretexts (its Table 1), with their gradients in closed form.
 
-Each is a mean over batch and columns; weights of entries, 0 where a value is missing, are 1 on average over the train
-rows (``adaptbin.training.rows.entry_weights``), so that none is divided by.  Outputs come with as many columns as their layer has, K > F: those past the F
-columns of the table take part in nothing.  They also keep rows apart: where K is F, torch goes through all replicas in
-one run, and rounds its last elements, whichever they are, in another way than the others.
+Each is a mean over batch and columns.  Weights of entries, 0 where a value is missing, are 1 on average over all rows
+(``adaptbin.training.rows.entry_weights``), so that nothing else is divided by.
+
+Outputs come with as many columns as their layer has, K > F: those past the F columns of the table take part in nothing.
+They also keep rows apart: where K is F, torch goes through all replicas in one run, and rounds its last elements,
+whichever they are, in another way than the others.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ def mask_cross_entropy_(output: Tensor, masked: Tensor, columns: int, entries: T
 
 
 def standardised_indices(index: Tensor, rows: int, observed: Tensor | None = None) -> Tensor:
-    """Bin indices at mean 0 and sd 1 (ddof 0) over the dimension ``rows``; a column with one index is 0.
+    """Bin indices at mean 0 and sd 1 (ddof 0) over the dimension ``rows``, counted from the last as -1; a column with
+    one index is 0.
 
     index float64, of any shape -> the same shape.  observed bool, of a shape that spreads to it: which indices count,
     None for all; what the others become has no meaning.

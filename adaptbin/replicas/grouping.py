@@ -41,3 +41,11 @@ def model_id(replica: Replica) -> str:
     parts |= {"epochs": replica.budget.epochs, "pretrain": replica.seeds.pretrain, "split": replica.seeds.split}
     text = json.dumps(parts, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
+def by_model(replicas: Iterable[Replica]) -> dict[str, list[Replica]]:
+    """Replicas by :func:`model_id`: one pretraining serves all that differ in the seed of their evaluation only."""
+    models: dict[str, list[Replica]] = {}
+    for replica in replicas:
+        models.setdefault(model_id(replica), []).append(replica)
+    return models

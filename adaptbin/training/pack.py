@@ -8,25 +8,29 @@ from typing import Any, Literal
 
 import torch
 
-from adaptbin.config import RECORD_SCHEMA, Replica
+from adaptbin.config import RECONSTRUCTED, Replica
 from adaptbin.data.encode import EncodedRows, EncodedTable
+from adaptbin.encoders.mlp import decoder_blocks
+from adaptbin.encoders.registry import make_encoder
 from adaptbin.errors import ConfigError
-from adaptbin.replicas.grouping import model_id, stack_key
+from adaptbin.replicas.grouping import by_model, model_id, stack_key
 from adaptbin.training.checkpoint import Checkpoint
-from adaptbin.training.curves import thinned_curves
 from adaptbin.training.draws import EpochDraws
 from adaptbin.training.finetune import FineTuning, Pretrained, draws_of
 from adaptbin.training.graphs import graphs_for
 from adaptbin.training.peak import PeakMemory
 from adaptbin.training.pretexts import PRETEXTS
 from adaptbin.training.pretrain import Pretraining
-from adaptbin.training.probe import probe
-from adaptbin.training.readout import Scores
-from adaptbin.training.resume import PackState, Stopwatch, kernels
+from adaptbin.training.records import probe_records, record_of, runtime_of
+from adaptbin.training.resume import PackState, Stopwatch
+from adaptbin.training.rows import columns_of
 
 STACK_ON_CPU = 5
-"""Replicas computed together on a CPU core: more of them leave its caches, fewer pay for calls."""
+"""Most replicas computed together on a CPU core: more of them leave its caches, fewer pay for calls."""
 
+STACK_BYTES = 5 << 19
+"""Weights of the perceptrons computed together on a CPU core, at most, if there are several: with gradients and moments
+they are four times as much.  Encoders that autograd differentiates pay more for calls than for caches."""
 
 Phase = Literal["pretrain", "probe", "finetune"]
 
@@ -72,39 +76,27 @@ def train_pack(
     Raises ConfigError when the replicas do not belong together or to the table.  Memory that runs out is an error out
     of here as torch raises it; the state saved last then stands, and fewer replicas at a time can go on from it.
     """
-    _check(replicas, table)
+    check_pack(replicas, table)
     target = torch.device(device)
     watch, memory = Stopwatch(), PeakMemory(target)
     state = PackState(len(replicas), target, watch, checkpoint, checkpoint_seconds)
-    # One pretraining serves all replicas that differ in the seed of their evaluation only.
-    models: dict[str, Replica] = {}
-    for replica in replicas:
-        models.setdefault(model_id(replica), replica)
+    models = by_model(replicas)
     is_pretrained = replicas[0].hyperparameters.pretext != "none"
-    stacks = stacks_of(list(models.values()), table, target) if is_pretrained else []
+    stacks = stacks_of([same[0] for same in models.values()], table, target) if is_pretrained else []
     resumed_epoch = state.begin("pretrain", stacks) if is_pretrained else 0
-    _run(stacks, "pretrain", state, progress)
+    run_stacks(stacks, "pretrain", state, progress)
     for stack in stacks:
         stack.free_recordings()
     if replicas[0].finetuning is None:
-        _report(stacks, "probe", state, progress)
-        records = _probe(stacks, replicas, table, _stack_size(len(models), target))
+        report_progress(stacks, "probe", state, progress)
+        records = probe_records(stacks, models, table, stack_size(len(models), target))
     else:
         records, epoch = _finetune(stacks, replicas, table, target, state, progress)
         resumed_epoch += epoch
     seconds, core_seconds = watch.read()
-    peak_bytes = memory.bytes()
+    told = runtime_of(target, len(replicas), resumed_epoch, memory)
     for record in records.values():
-        record["runtime"] = {
-            "seconds": seconds / len(replicas),
-            "core_seconds": core_seconds / len(replicas),
-            "device": str(target),
-            "kernels": kernels(target),
-            "threads": torch.get_num_threads(),
-            "pack_size": len(replicas),
-            "resumed_epoch": resumed_epoch,
-            **({} if peak_bytes is None else {"peak_bytes": peak_bytes}),
-        }
+        record["runtime"] = {"seconds": seconds / len(replicas), "core_seconds": core_seconds / len(replicas), **told}
     return [records[r.id] for r in replicas]
 
 
@@ -116,8 +108,8 @@ def stacks_of(replicas: Sequence[Replica], table: EncodedRows, device: torch.dev
     target = torch.device(device)
     graphs = graphs_for(target)
     draws = EpochDraws.of_pretraining(replicas, table, target, graphs)
-    kind = PRETEXTS[replicas[0].hyperparameters.pretext]
-    return [kind(replicas[a:b], table, target, draws=draws, graphs=graphs) for a, b in _bounds(len(replicas), target)]
+    kind, bounds = PRETEXTS[replicas[0].hyperparameters.pretext], _bounds(replicas, table, target)
+    return [kind(replicas[a:b], table, target, draws=draws, graphs=graphs) for a, b in bounds]
 
 
 def finetunings_of(
@@ -139,21 +131,34 @@ def finetunings_of(
             draws=draws,
             graphs=graphs,
         )
-        for a, b in _bounds(len(replicas), target)
+        for a, b in _bounds(replicas, table, target)
     ]
 
 
-def _bounds(replicas: int, device: torch.device) -> list[tuple[int, int]]:
-    count = -(-replicas // _stack_size(replicas, device))
-    bounds = [round(i * replicas / count) for i in range(count + 1)]
+def _bounds(replicas: Sequence[Replica], table: EncodedRows, device: torch.device) -> list[tuple[int, int]]:
+    count = -(-len(replicas) // stack_size(len(replicas), device, _weights(replicas[0], table)))
+    bounds = [round(i * len(replicas) / count) for i in range(count + 1)]
     return list(zip(bounds[:-1], bounds[1:], strict=True))
 
 
-def _stack_size(replicas: int, device: torch.device) -> int:
-    return STACK_ON_CPU if device.type == "cpu" else replicas
+def _weights(replica: Replica, table: EncodedRows) -> int:
+    """Weights of one perceptron and its decoders' hidden blocks; 0 of another encoder."""
+    architecture = replica.architecture
+    if architecture.encoder != "mlp":
+        return 0
+    decoders = len(RECONSTRUCTED[replica.hyperparameters.pretext]) * decoder_blocks(architecture, replica.protocol)
+    return make_encoder(columns_of(table), architecture).products + decoders * architecture.width**2
 
 
-def _check(replicas: Sequence[Replica], table: EncodedTable) -> None:
+def stack_size(replicas: int, device: torch.device, weights: int = 0) -> int:
+    """How many of so many replicas, each with so many ``weights``, are computed together."""
+    if device.type != "cpu":
+        return replicas
+    return max(1, min(STACK_ON_CPU, STACK_BYTES // (4 * weights))) if weights else STACK_ON_CPU
+
+
+def check_pack(replicas: Sequence[Replica], table: EncodedTable) -> None:
+    """Raise ConfigError when the replicas do not belong together or to the table."""
     if not replicas:
         raise ConfigError("a pack must hold at least one replica, got none")
     keys = {stack_key(r) for r in replicas}
@@ -170,26 +175,31 @@ def _check(replicas: Sequence[Replica], table: EncodedTable) -> None:
         )
 
 
-def _run(
+def run_stacks(
     stacks: Sequence[Pretraining] | Sequence[FineTuning],
     phase: Literal["pretrain", "finetune"],
     state: PackState,
     progress: Callable[[PackProgress], None] | None,
+    until: int | None = None,
 ) -> None:
-    """Run all stacks to their last epoch, epoch by epoch."""
-    while stacks and stacks[0].epoch < stacks[0].epochs and not all(stack.ended for stack in stacks):
+    """Run all stacks to epoch ``until``, by default to their last one, epoch by epoch."""
+    if not stacks:
+        return
+    until = stacks[0].epochs if until is None else until
+    while stacks[0].epoch < until and not all(stack.ended for stack in stacks):
         for stack in stacks:
             stack.run_epoch()
         state.save_if_due()
-        _report(stacks, phase, state, progress)
+        report_progress(stacks, phase, state, progress)
 
 
-def _report(
+def report_progress(
     stacks: Sequence[Pretraining] | Sequence[FineTuning],
     phase: Phase,
     state: PackState,
     progress: Callable[[PackProgress], None] | None,
 ) -> None:
+    """Call ``progress``, and save the state if it raises."""
     if progress is None:
         return
     try:
@@ -197,29 +207,6 @@ def _report(
     except BaseException:
         state.save()
         raise
-
-
-def _probe(
-    stacks: Sequence[Pretraining], replicas: Sequence[Replica], table: EncodedTable, size: int
-) -> dict[str, dict[str, Any]]:
-    """Records by id; at most ``size`` models are probed together."""
-    records: dict[str, dict[str, Any]] = {}
-    for stack in stacks:
-        embeddings = stack.embed(table.inputs)
-        for position, finite in enumerate(torch.isfinite(embeddings).flatten(1).all(1).tolist()):
-            if not finite and stack.diverged_at[position] is None:
-                stack.diverged_at[position] = stack.epochs - 1
-        place = {name: position for position, name in enumerate(stack.names)}
-        members = [(place[model_id(r)], r) for r in replicas if model_id(r) in place]
-        alive = [(position, r) for position, r in members if stack.diverged_at[position] is None]
-        scores: dict[str, Scores] = {}
-        for start in range(0, len(alive), size):
-            positions, probed = zip(*alive[start : start + size], strict=True)
-            rows = torch.tensor(positions, device=embeddings.device)
-            found = probe(embeddings.index_select(0, rows), probed, table)
-            scores |= {r.id: score for r, score in zip(probed, found, strict=True)}
-        records |= {r.id: _record(r, (stack, position), scores.get(r.id), table) for position, r in members}
-    return records
 
 
 def _finetune(
@@ -237,15 +224,15 @@ def _finetune(
     place = {name: (stack, row) for stack in pretrained for row, name in enumerate(stack.names)}
     starts = {r.id: place[model_id(r)] for r in replicas} if pretrained else {}
     alive = [r for r in replicas if not pretrained or starts[r.id][0].diverged_at[starts[r.id][1]] is None]
-    records = {r.id: _record(r, starts.get(r.id), None, table) for r in replicas}
+    records = {r.id: record_of(r, starts.get(r.id), None, table) for r in replicas}
     if not alive:
         return records, 0
     stacks = finetunings_of(alive, table, device, [starts[r.id] for r in alive] if pretrained else None)
     resumed_epoch = state.begin("finetune", stacks)
-    _run(stacks, "finetune", state, progress)
+    run_stacks(stacks, "finetune", state, progress)
     for stack in stacks:
         for position, (replica, found) in enumerate(zip(stack.replicas, stack.scores(), strict=True)):
-            record = _record(replica, starts.get(replica.id), found, table)
+            record = record_of(replica, starts.get(replica.id), found, table)
             told = stack.told_of(position)
             if record["status"] == "diverged":
                 record["diverged_at"] = told["epochs"]
@@ -270,47 +257,3 @@ def _progress(stacks: Sequence[Pretraining] | Sequence[FineTuning], phase: Phase
         loss=float(loss[alive].mean()) if bool(alive.any()) else float("nan"),
         mean_bins=float(torch.cat(bins).mean()) if bins else 0.0,
     )
-
-
-def _record(
-    replica: Replica, pretrained: Pretrained | None, found: Scores | None, table: EncodedTable
-) -> dict[str, Any]:
-    """The result record of one replica; every number in it is finite.
-
-    pretrained: where it was, None for one from scratch; found: None where nothing was evaluated.
-    """
-    heads = [] if found is None else found.heads
-    scores: dict[str, dict[str, float]] = {}
-    for part in ("val", "test"):
-        parts: list[Any] = [head[part] for head in heads]
-        scores[part] = {name: sum(p[name] for p in parts) / len(parts) for name in (parts[0] if parts else ())}
-    bins, curves, end = {"features": [], "final": [], "triggers": 0, "splits": 0}, {}, 0
-    if pretrained is not None:
-        stack, position = pretrained
-        at = stack.diverged_at[position]
-        end = stack.epochs if at is None else at
-        bins = {
-            "features": list(table.numerical_names) if stack.n_bins.shape[1] else [],
-            "final": stack.n_bins[position].tolist(),
-            "triggers": int(stack.history["triggers"][position].sum()),
-            "splits": int(stack.history["splits"][position].sum()),
-        }
-        curves = thinned_curves(stack.history, position, end)
-    return {
-        "schema": RECORD_SCHEMA,
-        "id": replica.id,
-        "identity": replica.identity(),
-        "status": "finished" if heads else "diverged",
-        "diverged_at": None if heads else end,
-        "scores": scores,
-        "probes": heads,
-        "test_bootstrap_se": {} if found is None else found.bootstrap_se,
-        "n_rows": {
-            **{part: len(getattr(table, part)) for part in ("train", "val", "test")},
-            **({} if table.unlabelled is None else {"unlabelled": len(table.unlabelled)}),
-        },
-        "target_sd": table.target_sd,
-        "bins": bins,
-        "curves": curves,
-        "unseen": {name: dict(counts) for name, counts in table.unseen.items()},
-    }

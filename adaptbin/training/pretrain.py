@@ -126,8 +126,8 @@ class Pretraining(ABC):
     def _targets(self, rows: Tensor, inputs: Tensor, uniform: Tensor | None) -> Targets:
         """What to predict for a stretch of rows.
 
-        rows [R or 1, n] int64: rows of :attr:`rows` in the order of the stretch; inputs [R or 1, n, F]: theirs, uncorrupted;
-        uniform [R or 1, n, F]: decides which entries are masked, None where none is.
+        rows [R or 1, n] int64: rows of :attr:`rows` in the order of the stretch; inputs [R or 1, n, F]: theirs,
+        uncorrupted; uniform [R or 1, n, F]: decides which entries are masked, None where none is.
         """
 
     @abstractmethod

@@ -79,6 +79,28 @@ class PackState:
         self._saved_at = time.perf_counter()
         self._saved: tuple[int, ...] = ()
         self._cost = FIRST_COST
+        self._beside: dict[str, Any] = {}
+
+    def beside(self) -> dict[str, Any]:
+        """What :meth:`keep` kept in the first state of the checkpoint whose arithmetic is this device's; may be empty.
+
+        It is kept on.
+        """
+        for state in self._states():
+            if state["arithmetic"] == arithmetic(self._device):
+                self._beside = dict(state.get("beside", {}))
+                break
+        return self._beside
+
+    def keep(self, values: Mapping[str, Any]) -> None:
+        """Save plain ``values`` beside the states, now and from now on."""
+        self._beside = dict(values)
+        self._saved = ()
+        self.save()
+
+    def go_on_with(self, phase: str, stacks: Sequence[Resumable]) -> None:
+        """Save these stacks from now on, in place of those that the phase began with."""
+        self._phases[phase] = stacks
 
     def begin(self, phase: str, stacks: Sequence[Resumable]) -> int:
         """Save these stacks from now on, those of earlier phases as they are.
@@ -129,6 +151,7 @@ class PackState:
             "replicas": self._replicas,
             "seconds": seconds,
             "core_seconds": core_seconds,
+            "beside": self._beside,
             "phases": {name: [stack.state() for stack in stacks] for name, stacks in self._phases.items()},
         }
         try:

@@ -162,7 +162,7 @@ def _gradient_boosting(card: Card, seed: int) -> Any:
 def _linear_model(card: Card, seed: int) -> Any:
     """Logistic or ridge regression on standardised numbers and one column of 0 and 1 per category of train.
 
-    Missing numbers are the median of train, with a column of 0 and 1 that says so.
+    Missing numbers are filled by the median and indicated, as they are for the method.
     """
     from sklearn.compose import make_column_transformer
     from sklearn.impute import SimpleImputer
@@ -170,11 +170,11 @@ def _linear_model(card: Card, seed: int) -> Any:
     from sklearn.pipeline import make_pipeline
     from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
-    numbers = StandardScaler()
-    if any(column.missing for column in card.columns):
-        numbers = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), numbers)
+    lacking = [column.name for column in card.columns if column.kind == "numerical" and column.missing]
+    filled = make_pipeline(SimpleImputer(strategy="median", add_indicator=True), StandardScaler())
     columns = make_column_transformer(
-        (numbers, list(card.numerical)),
+        (StandardScaler(), [name for name in card.numerical if name not in lacking]),
+        (filled, lacking),
         (OneHotEncoder(handle_unknown="ignore"), list(card.categorical)),
     )
     if card.task.is_classification:

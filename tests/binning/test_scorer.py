@@ -44,10 +44,16 @@ class Scored(NamedTuple):
 
 
 def score(
-    values: np.ndarray, embeddings: np.ndarray, edges: Tensor, feature: Tensor, source: Tensor, min_bin: Tensor
+    values: np.ndarray,
+    embeddings: np.ndarray,
+    edges: Tensor,
+    feature: Tensor,
+    source: Tensor,
+    min_bin: Tensor,
+    observed: np.ndarray | None = None,
 ) -> Scored:
-    """values [N, D], embeddings [M, N, H]; the rest as in the library."""
-    columns = SortedColumns.of(torch.from_numpy(values))
+    """values and observed [N, D], embeddings [M, N, H]; the rest as in the library."""
+    columns = SortedColumns.of(torch.from_numpy(values), None if observed is None else torch.from_numpy(observed))
     found = candidates(columns, edges, feature, min_bin)
     return Scored(found, dispersion_gain(columns, found, feature, unit_rows(torch.from_numpy(embeddings)), source))
 
@@ -157,9 +163,17 @@ def test_our_cap_keeps_the_two_best_of_four() -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(case=binned_cases(), min_bin=st.integers(1, 4), seed=seeds, extra=st.integers(0, 3))
-def test_every_bin_of_every_pair_is_the_twins(case: BinnedCase, min_bin: int, seed: int, extra: int) -> None:
-    """Two replicas, each with embeddings, edges and min_bin of its own, all features at once."""
+@given(
+    case=binned_cases(),
+    min_bin=st.integers(1, 4),
+    seed=seeds,
+    extra=st.integers(0, 3),
+    share=st.sampled_from([0.0, 0.2, 0.9]),
+)
+def test_every_bin_of_every_pair_is_the_twins(
+    case: BinnedCase, min_bin: int, seed: int, extra: int, share: float
+) -> None:
+    """Two replicas, each with embeddings, edges and min_bin of its own, all features at once; a share is missing."""
     rng = np.random.default_rng(seed)
     embeddings = np.stack([case.embeddings, rng.normal(size=case.embeddings.shape).astype(np.float32)])
     n_features = case.values.shape[1]
@@ -168,10 +182,12 @@ def test_every_bin_of_every_pair_is_the_twins(case: BinnedCase, min_bin: int, se
     edges = torch.tensor(np.stack([padded(one, slots) for one in inner]))
     feature, source = torch.arange(2 * n_features) % n_features, torch.arange(2 * n_features) // n_features
     least = min_bin + source
-    scored = score(case.values, embeddings, edges, feature, source, least)
+    there = rng.random(case.values.shape) >= share
+    scored = score(case.values, embeddings, edges, feature, source, least, there if share else None)
     for pair in range(len(inner)):
-        unit = float32_units(embeddings[source[pair]])
-        values = case.values[:, feature[pair]]
+        here = there[:, feature[pair]]
+        unit = float32_units(embeddings[source[pair]])[here]
+        values = case.values[here, feature[pair]]
         check_bins(scored, pair, twin.score_bins(values, unit, inner[pair], int(least[pair])))
 
 

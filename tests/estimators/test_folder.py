@@ -130,7 +130,7 @@ def flip_a_byte(folder: Path) -> None:
         (lambda f: (f / MANIFEST).write_bytes(b"\xff\xfe"), DataError, "must be JSON"),
         (lambda f: (f / MANIFEST).write_text("[1]"), DataError, "of the kind 'adaptbin estimator', got 'list'"),
         (lambda f: (f / MANIFEST).write_text('{"kind": "study"}'), DataError, "got 'study'"),
-        (edited(lambda m: m.update(schema=2)), DataError, "schema must be at most 1, got 2.*which is newer"),
+        (edited(lambda m: m.update(schema=3)), DataError, "schema must be at most 2, got 3.*which is newer"),
         (edited(lambda m: m.update(method_version=99)), DataError, "method_version must be at most"),
         (edited(lambda m: m["columns"]["mean"].reverse()), DataError, "must be as it was saved"),
         (flip_a_byte, DataError, "must be as it was saved"),

@@ -21,11 +21,21 @@ from tests.strategies import seeds
     ("loss_", "expected"), [(squared_error_, squared_error), (mask_cross_entropy_, twin.mask_cross_entropy)]
 )
 @settings(deadline=None)
-@given(seed=seeds, shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 9)), more=st.integers(0, 7))
+@given(
+    seed=seeds,
+    shape=st.tuples(st.integers(1, 3), st.integers(1, 5), st.integers(1, 9)),
+    more=st.integers(0, 7),
+    lacking=st.booleans(),
+)
 def test_loss_and_gradient_are_the_twins(
-    loss_: Callable[..., Any], expected: Callable[..., Any], seed: int, shape: tuple[int, int, int], more: int
+    loss_: Callable[..., Any],
+    expected: Callable[..., Any],
+    seed: int,
+    shape: tuple[int, int, int],
+    more: int,
+    lacking: bool,
 ) -> None:
-    """Also with columns past those of the table, which take part in nothing."""
+    """Also with columns past those of the table, which take part in nothing, and with weights of entries."""
     replicas, rows, columns = shape
     generator = torch.Generator().manual_seed(seed)
     output = torch.randn(replicas, rows, columns + more, generator=generator) * 3
@@ -33,10 +43,12 @@ def test_loss_and_gradient_are_the_twins(
     if loss_ is mask_cross_entropy_:
         target = (target > 0).float()
     given_output = output.clone()
-    losses = loss_(output, target, columns)
+    entries = torch.randint(3, (1, rows, columns), generator=generator) / 2 if lacking else None
+    losses = loss_(output, target, columns, entries)
     assert losses.shape == (replicas,)
     for r in range(replicas):
-        loss, gradient = expected(given_output[r, :, :columns].numpy(), target[r].numpy())
+        weights = None if entries is None else entries[0].numpy()
+        loss, gradient = expected(given_output[r, :, :columns].numpy(), target[r].numpy(), weights)
         assert float(losses[r]) == pytest.approx(loss, rel=1e-5, abs=1e-6)
         np.testing.assert_allclose(output[r, :, :columns], gradient, rtol=1e-5, atol=1e-6)
         assert not output[r, :, columns:].any()

@@ -91,22 +91,44 @@ def backward_stack(
     return upstream
 
 
-def squared_error(output: np.ndarray, target: np.ndarray) -> tuple[float, np.ndarray]:
-    """Mean over batch and columns, and its gradient.  [B, F] each."""
+def entry_weights(observed: np.ndarray) -> np.ndarray:
+    """Weight of each entry [N, D]: none where it is missing, and all others of a column alike, N together."""
+    weights = np.zeros(observed.shape)
+    for j in range(observed.shape[1]):
+        there = [i for i in range(len(observed)) if observed[i, j]]
+        weights[there, j] = len(observed) / len(there)
+    return weights
+
+
+def squared_error(
+    output: np.ndarray, target: np.ndarray, entries: np.ndarray | None = None
+) -> tuple[float, np.ndarray]:
+    """Weighted mean over batch and columns, and its gradient.  [B, F] each."""
     total, gradient = 0.0, np.zeros(output.shape)
     for b in range(output.shape[0]):
         for j in range(output.shape[1]):
             difference = float(output[b, j]) - float(target[b, j])
-            total += difference**2
-            gradient[b, j] = 2 * difference / output.size
+            weight = 1.0 if entries is None else entries[b, j]
+            total += weight * difference**2
+            gradient[b, j] = weight * 2 * difference / output.size
     return total / output.size, gradient
 
 
 def step_losses(
-    parameters: Arrays, x: np.ndarray, bins: np.ndarray, codes: np.ndarray, n_bins: list[int], settings: Settings
+    parameters: Arrays,
+    x: np.ndarray,
+    bins: np.ndarray,
+    codes: np.ndarray,
+    n_bins: list[int],
+    settings: Settings,
+    weights: np.ndarray | None = None,
 ) -> tuple[float, list[float], Arrays]:
-    """Total loss, loss of each numerical column, and all gradients.  x [B, D + C], bins [B, D], codes [B, C]."""
+    """Total loss, loss of each numerical column, and all gradients.
+
+    x [B, D + C], bins and their weights in the loss [B, D], codes [B, C].
+    """
     kind = x.dtype
+    weights = np.ones(bins.shape) if weights is None else weights
     z, encoder_inputs = forward_stack(parameters, "encoder", x)
     h, decoder_inputs = forward_stack(parameters, "decoder", z)
     gradients: Arrays = {}
@@ -123,31 +145,44 @@ def step_losses(
         name = f"num_heads.{j}"
         logits = h @ parameters[f"{name}.weight"].T + parameters[f"{name}.bias"]
         if settings.numerical_loss == "index":
-            error, gradient = squared_error(logits, bins[:, [j]])
+            error, gradient = squared_error(logits, bins[:, [j]], weights[:, [j]])
             numerical.append(error)
             upstream = upstream + backward_linear(parameters, gradients, name, h, gradient * per_numerical)
             continue
-        parts = hord.terms(logits, bins[:, j], n_bins[j], settings.mse_scale)
+        parts = hord.terms(logits, bins[:, j], n_bins[j], settings.mse_scale, weights[:, j])
         numerical.append(hord.numerical_loss(parts, settings.weights))
-        gradient = hord.numerical_gradient(logits, bins[:, j], n_bins[j], settings.weights, settings.mse_scale)
+        gradient = hord.numerical_gradient(
+            logits, bins[:, j], n_bins[j], settings.weights, settings.mse_scale, weights[:, j]
+        )
         upstream = upstream + backward_linear(parameters, gradients, name, h, gradient * kind.type(per_numerical))
     upstream = backward_stack(parameters, gradients, "decoder", decoder_inputs, upstream)
     backward_stack(parameters, gradients, "encoder", encoder_inputs, upstream)
     return hord.total(categorical, numerical), numerical, gradients
 
 
-def standardised(bins: np.ndarray) -> np.ndarray:
-    """Columns of bin indices [N, D] at mean 0 and sd 1 (ddof 0); a column with one index is 0."""
+def standardised(bins: np.ndarray, observed: np.ndarray) -> np.ndarray:
+    """Columns of bin indices [N, D] at mean 0 and sd 1 (ddof 0) of those that are there, 0 for the others; a column
+    with one index is 0."""
     result = np.zeros(bins.shape)
     for j in range(bins.shape[1]):
-        sd = np.sqrt(np.mean((bins[:, j] - np.mean(bins[:, j])) ** 2))
+        there = observed[:, j]
+        found = bins[there, j]
+        sd = np.sqrt(np.mean((found - np.mean(found)) ** 2))
         if sd > 0:
-            result[:, j] = (bins[:, j] - np.mean(bins[:, j])) / sd
+            result[there, j] = (found - np.mean(found)) / sd
     return result
 
 
-def pretrain(parameters: Arrays, x: np.ndarray, n_numerical: int, batch_order: np.ndarray, settings: Settings) -> Trace:
-    """Train from given weights through given batch orders [epochs, N].  x [N, D + C] float32; returns every epoch.
+def pretrain(
+    parameters: Arrays,
+    x: np.ndarray,
+    n_numerical: int,
+    batch_order: np.ndarray,
+    settings: Settings,
+    observed: np.ndarray | None = None,
+) -> Trace:
+    """Train from given weights through given batch orders [epochs, N].  x [N, D + C] float32, observed [N, D] bool
+    (None: nothing is missing); returns every epoch.
 
     The parameters' type is the type everything is computed in.
     """
@@ -155,19 +190,21 @@ def pretrain(parameters: Arrays, x: np.ndarray, n_numerical: int, batch_order: n
     values = x[:, :n_numerical].astype(np.float32)
     codes = x[:, n_numerical:].astype(np.int64)
     inputs = x.astype(kind)
-    edges = [initial_edges(values[:, j], settings.t_init) for j in range(n_numerical)]
+    there = np.ones(values.shape, dtype=bool) if observed is None else observed
+    weights = entry_weights(there)
+    edges = [initial_edges(values[there[:, j], j], settings.t_init) for j in range(n_numerical)]
     bins = np.stack([assign(values[:, j], edges[j]) for j in range(n_numerical)], axis=1)
     plateaus = [Plateau() for _ in range(n_numerical)]
     optimizer = AdamW(rate=settings.rate, decay=settings.decay)
     trace = Trace()
     for epoch, order in enumerate(batch_order):
-        targets = standardised(bins) if settings.numerical_loss == "index" else bins
+        targets = standardised(bins, there) if settings.numerical_loss == "index" else bins
         losses, column_losses = [], []
         for start in range(0, len(order), settings.batch_size):
             rows = order[start : start + settings.batch_size]
             n_bins = [len(e) + 1 for e in edges]
             loss, columns, gradients = step_losses(
-                parameters, inputs[rows], targets[rows], codes[rows], n_bins, settings
+                parameters, inputs[rows], targets[rows], codes[rows], n_bins, settings, weights[rows]
             )
             parameters = optimizer.step(parameters, clip(gradients, settings.clip))
             losses.append(loss)
@@ -189,7 +226,8 @@ def pretrain(parameters: Arrays, x: np.ndarray, n_numerical: int, batch_order: n
             unit = unit_rows(forward_stack(parameters, "encoder", inputs)[0])
         for j in range(n_numerical):
             if fired[j]:
-                found = [c for c in score_bins(values[:, j], unit, edges[j], settings.min_bin)]
+                here = there[:, j]
+                found = [c for c in score_bins(values[here, j], unit[here], edges[j], settings.min_bin)]
                 found = [c for c in found if c.qualifies(settings.tau, settings.split_score)]
                 cuts, scores = [c.median for c in found], [c.ranked_by(settings.split_score) for c in found]
                 edges[j] = refine(edges[j], cuts, scores, settings.t_max, settings.bin_cap)

@@ -40,8 +40,11 @@ def square_factor(n_bins: int, mse_scale: str) -> float:
     return (n_bins**2 - 1) / 12 if mse_scale == "released" else 1.0
 
 
-def terms(logits: np.ndarray, target: np.ndarray, n_bins: int, mse_scale: str = "none") -> Terms:
-    """Terms of one column.  logits [B, K], of which the first n_bins count; target [B]."""
+def terms(
+    logits: np.ndarray, target: np.ndarray, n_bins: int, mse_scale: str = "none", entries: np.ndarray | None = None
+) -> Terms:
+    """Terms of one column.  logits [B, K], of which the first n_bins count; target and entries (weights) [B]."""
+    entries = np.ones(len(target)) if entries is None else entries
     live = logits[:, :n_bins].astype(np.float64)
     sord, mse, var = [], [], []
     for row, y in zip(live, target, strict=True):
@@ -51,7 +54,7 @@ def terms(logits: np.ndarray, target: np.ndarray, n_bins: int, mse_scale: str = 
         sord.append(-(q * log_p).sum())
         mse.append((mean - y) ** 2 / square_factor(n_bins, mse_scale))
         var.append(max(0.0, square - mean**2))
-    return Terms(float(np.mean(sord)), float(np.mean(mse)), float(np.mean(var)))
+    return Terms(*(float(np.mean(np.array(term) * entries)) for term in (sord, mse, var)))
 
 
 def numerical_loss(parts: Terms, weights: tuple[float, float, float]) -> float:
@@ -60,7 +63,12 @@ def numerical_loss(parts: Terms, weights: tuple[float, float, float]) -> float:
 
 
 def numerical_gradient(
-    logits: np.ndarray, target: np.ndarray, n_bins: int, weights: tuple[float, float, float], mse_scale: str = "none"
+    logits: np.ndarray,
+    target: np.ndarray,
+    n_bins: int,
+    weights: tuple[float, float, float],
+    mse_scale: str = "none",
+    entries: np.ndarray | None = None,
 ) -> np.ndarray:
     """Gradient of L_num (a mean over the batch) to the logits -> [B, K], exactly 0 past n_bins, in the logits' type.
 
@@ -79,6 +87,8 @@ def numerical_gradient(
     pull = w_mse * 2 * (mean - target[:, None].astype(kind)) / factor
     spread = w_var * (var >= 0)
     rows = w_sord * (p - q) + pull * p * (t - mean) + spread * p * ((t - mean) ** 2 - var)
+    if entries is not None:
+        rows = rows * entries[:, None].astype(kind)
     gradient[:, :n_bins] = rows / kind.type(len(target))
     return gradient
 

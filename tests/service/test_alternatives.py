@@ -93,6 +93,21 @@ def test_only_train_rows_are_fitted_and_the_others_scored_once(table: Table) -> 
     assert scores["seed"].item() == 7
 
 
+@pytest.mark.parametrize("name", ["breast_cancer", "diabetes"])
+def test_tables_that_lack_numbers_and_labels(name: str) -> None:
+    source = load_table(name)
+    columns = tuple(replace(column, missing=column.kind == "numerical") for column in source.card.columns)
+    features, target = source.features.copy(), source.target.copy()
+    features.iloc[::3, 0] = np.nan
+    target.iloc[::5] = "" if source.card.levels else np.nan
+    lacking = replace(source, card=replace(source.card, columns=columns), features=features, target=target)
+    models = CLASSIFIERS if source.card.levels else REGRESSORS
+    scores = scores_frame(lacking, seeds=(0,), protocol=PAPER, alternatives=models)
+    assert len(scores) == 2 and np.isfinite(scores["test"]).all()
+    labelled = len(target) - len(target.iloc[::5])
+    assert (scores[["n_train", "n_val", "n_test"]].sum(axis=1) == labelled).all()
+
+
 def test_categories_are_declared_and_one_that_train_lacks_is_missing() -> None:
     diabetes = load_table("diabetes")
     (name,) = diabetes.card.categorical

@@ -12,6 +12,7 @@ from sweeps.service.panels import SensitivityStudy
 from sweeps.service.timing import BINS_PER_EPOCH, QUIET_EPOCHS, mean_bins, time_pack
 from tests.paths import using
 from tests.service.moving import EncoderStudy
+from tests.training.tables import finetuned_replica, small_table, with_missing, with_unlabelled
 
 
 def replicas(epochs: int, probe_epochs: int = 2) -> tuple[Replica, ...]:
@@ -80,3 +81,12 @@ def test_fine_tuning_is_timed(
     )
     assert scratch.per_model == 0 < pretrained.per_model
     assert 0.001 < scratch.per_replica < 500 and 0.001 < pretrained.per_replica < 500
+
+
+def test_rows_without_a_label_are_steps_of_pretraining() -> None:
+    table = with_missing(with_unlabelled(small_table(), 2000), {0: 0.3})
+    for rows, unlabelled in ((100, 0), (256, 0), (400, 144), (9999, 2000)):
+        cut = timing._cut(table, rows)
+        assert len(cut.pretraining) == min(rows, 2256) and len(cut.pretraining) - len(cut.train) == unlabelled
+    found = time_pack([finetuned_replica(0, "adaptive_binning", epochs=100)], table, seconds=0.05)
+    assert found.per_model > 0 and found.per_replica > 0

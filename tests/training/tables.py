@@ -128,3 +128,43 @@ def small_table(
         test=torch.arange(b, n_rows),
         unseen={},
     )
+
+
+def with_missing(table: EncodedTable, shares: dict[int, float], seed: int = 0) -> EncodedTable:
+    """``table`` with a share of the numbers of some columns (by position) missing, filled and indicated.
+
+    In the first such column numbers of one half of the rows are missing more often, so that bins of what is there are
+    not those of all.
+    """
+    rng = np.random.default_rng(seed)
+    inputs, n_numerical = table.inputs.clone(), table.n_numerical
+    observed = torch.ones(len(inputs), n_numerical, dtype=torch.bool)
+    for at, (column, share) in enumerate(shares.items()):
+        chance = np.full(len(inputs), share)
+        if not at:
+            chance = chance * np.where(inputs[:, column].numpy() > 0, 1.5, 0.5)
+        there = torch.from_numpy(rng.random(len(inputs)) >= chance)
+        rows = table.pretraining[there[table.pretraining]]
+        inputs[~there, column] = torch.from_numpy(np.median(inputs[rows, column].numpy(), keepdims=True))
+        observed[:, column] = there
+    indicators = [(~observed[:, [column]]).float() for column in shares]
+    return replace(
+        table,
+        inputs=torch.cat([inputs, *indicators], 1),
+        categorical_names=(*table.categorical_names, *(f"{table.numerical_names[c]} is missing" for c in shares)),
+        cardinalities=(*table.cardinalities, *(2 for _ in shares)),
+        observed=observed,
+    )
+
+
+def with_unlabelled(table: EncodedTable, n_rows: int, seed: int = 1) -> EncodedTable:
+    """``table`` with so many more rows, at its end, that have no label."""
+    more = small_table(n_rows, table.n_numerical, table.cardinalities, table.card.task, seed)
+    blank = torch.full((n_rows,), torch.nan) if table.target.is_floating_point() else torch.zeros(n_rows)
+    first = len(table.inputs)
+    return replace(
+        table,
+        inputs=torch.cat([table.inputs, more.inputs]),
+        target=torch.cat([table.target, blank.to(table.target.dtype)]),
+        unlabelled=torch.arange(first, first + n_rows),
+    )

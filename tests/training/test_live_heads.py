@@ -42,6 +42,7 @@ class Case:
     weight: list[np.ndarray]  # per column [R, slots, H] in eighths; slots past a replica's count are there, too
     bias: list[np.ndarray]  # per column [R, slots]
     target: np.ndarray  # [R, C + D, B]
+    entries: np.ndarray | None = None  # [R, D, B], of the numerical columns; None: 1
 
     @property
     def sizes(self) -> np.ndarray:
@@ -61,6 +62,7 @@ class Recipe(NamedTuple):
     most_bins: int
     size: float
     mse_scale: str
+    lacking: bool
     seed: int
 
     def case(self) -> Case:
@@ -68,7 +70,10 @@ class Recipe(NamedTuple):
         count = rng.integers(1, self.most_bins + 1, size=(self.replicas, self.n_numerical))
         if self.n_numerical:
             count[rng.integers(self.replicas), rng.integers(self.n_numerical)] = self.most_bins
-        return filled(rng, self.cardinalities, count, self.rows, self.width, self.size, self.mse_scale)
+        case = filled(rng, self.cardinalities, count, self.rows, self.width, self.size, self.mse_scale)
+        if self.lacking:
+            case.entries = np.float32(rng.choice([0.0, 1.0, 4 / 3], size=(*count.shape, self.rows))).astype(np.float64)
+        return case
 
 
 recipes = st.builds(
@@ -81,6 +86,7 @@ recipes = st.builds(
     most_bins=st.sampled_from([1, 2, 5, 33, 200]),
     size=st.sampled_from([0.25, 1.0, 30.0, 1e4]),
     mse_scale=st.sampled_from(["none", "released"]),
+    lacking=st.booleans(),
     seed=seeds,
 ).filter(lambda recipe: recipe.cardinalities or recipe.n_numerical)
 
@@ -162,7 +168,10 @@ def step(model: Autoencoder, case: Case) -> Found:
     n_categorical = len(case.cardinalities)
     target = torch.tensor(case.target)
     total, numerical, below = model._reconstruct(
-        torch.tensor(case.hidden, dtype=torch.float32), target[:, :n_categorical], target[:, n_categorical:].float()
+        torch.tensor(case.hidden, dtype=torch.float32),
+        target[:, :n_categorical],
+        target[:, n_categorical:].float(),
+        None if case.entries is None else torch.tensor(case.entries, dtype=torch.float32),
     )
     rows = [place(model, c, weight.shape[1]) for c, weight in enumerate(case.weight)]
     weight, bias = (model.bank.gradient(f"heads.{name}").clone() for name in ("weight", "bias"))
@@ -207,8 +216,9 @@ def losses(case: Case, r: int, c: int) -> tuple[Bounded, Bounded]:
         size = 1 + (np.abs(shifted) * picked).sum(1).mean()
         return Bounded(loss, size), Bounded(gradient, share * (likely + picked))
     weights, mse_scale = case.weights[r], case.mse_scale if slots > 1 else "none"
-    loss = np.array(twin.numerical_loss(twin.terms(logits, y, slots, mse_scale), weights))
-    gradient = twin.numerical_gradient(logits, y, slots, weights, mse_scale) * len(y) * share
+    entries = np.ones(len(y)) if case.entries is None else case.entries[r, c - n_categorical]
+    loss = np.array(twin.numerical_loss(twin.terms(logits, y, slots, mse_scale, entries), weights))
+    gradient = twin.numerical_gradient(logits, y, slots, weights, mse_scale, entries) * len(y) * share
     w_sord, w_mse, w_var = weights
     w_mse /= twin.square_factor(slots, mse_scale)
     q = np.array([twin.soft_target(int(each), slots) for each in y])
@@ -219,7 +229,8 @@ def losses(case: Case, r: int, c: int) -> tuple[Bounded, Bounded]:
     # variance they leave below 0 to have no gradient.
     size = size + (raw := 2.0**-26 * (w_mse + w_var) * slots**2)
     pull = w_sord + 2 * w_mse * first * (first + d) + w_var * (first + d) ** 2 + 2 * w_var * second
-    return Bounded(loss, size.mean()), Bounded(gradient, share * (raw + likely * pull + w_sord * (q + DEEP / HALF_ULP)))
+    bound = share * (raw + likely * pull + w_sord * (q + DEEP / HALF_ULP))
+    return Bounded(loss, (size * entries[:, None]).mean()), Bounded(gradient, bound * entries[:, None])
 
 
 @pytest.mark.parametrize("path", BOTH)
@@ -308,6 +319,7 @@ def alone(case: Case, r: int) -> Case:
         weight=[w[r : r + 1, :n] for w, n in zip(case.weight, own, strict=True)],
         bias=[b[r : r + 1, :n] for b, n in zip(case.bias, own, strict=True)],
         target=case.target[r : r + 1],
+        entries=None if case.entries is None else case.entries[r : r + 1],
     )
 
 
@@ -325,6 +337,21 @@ def test_a_replica_alone_equals_its_slice_at_any_width_and_batch(recipe: Recipe)
             for c, slots in enumerate(own):
                 assert np.array_equal(mine.weight[c][0], crowd.weight[c][r, :slots])
                 assert np.array_equal(mine.bias[c][0], crowd.bias[c][r, :slots])
+
+
+@pytest.mark.parametrize("path", BOTH)
+@settings(max_examples=20)
+@given(recipe=recipes)
+def test_entries_of_weight_one_change_no_bit_and_those_of_weight_nought_do_not_count(path: str, recipe: Recipe) -> None:
+    case = recipe.case()
+    n_categorical = len(case.cardinalities)
+    ones = np.ones((*case.count.shape, case.hidden.shape[1]))
+    with using(path):
+        assert run(replace(case, entries=ones)).same_bits(run(replace(case, entries=None)))
+        if case.entries is not None:
+            moved = case.target.copy()
+            moved[:, n_categorical:][case.entries == 0] = 0
+            assert run(replace(case, target=moved)).same_bits(run(case))
 
 
 @settings(max_examples=50)
@@ -350,6 +377,7 @@ def test_rows_know_nothing_of_each_other_nor_of_what_pads_them(recipe: Recipe) -
         case,
         hidden=np.concatenate([case.hidden, np.full_like(case.hidden, np.nan)], 1),
         target=np.concatenate([case.target, case.target], 2),
+        entries=None if case.entries is None else np.concatenate([case.entries, case.entries], 2),
     )
     with using("compiled"):
         model = build(case)

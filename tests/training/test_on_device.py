@@ -28,7 +28,7 @@ from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.probe import _train
 from tests.training.fake_device import CUDA, HostTouched, pretend_gpu
 from tests.training.second_device import ELSEWHERE, MixedDevices, SecondDevice
-from tests.training.tables import ARCHITECTURE, finetuned_replica, small_replica, small_table
+from tests.training.tables import ARCHITECTURE, finetuned_replica, small_replica, small_table, with_missing
 from tests.training.test_graphs import FakeGraph, crowd
 from tests.training.test_graphs import make as make_crowd
 
@@ -95,6 +95,9 @@ def test_so_does_every_pretext(
     replicas = [make(seed, schedule=schedule, pretext=pretext, **point) for seed, point in enumerate(points)]
     table = small_table(n_numerical=n_numerical, cardinalities=cardinalities)
     assert on_device(PRETEXTS[pretext](replicas, table)).device == CUDA
+    if n_numerical:
+        lacking = with_missing(table, {0: 0.3})
+        assert on_device(PRETEXTS[pretext](replicas, lacking)).device == CUDA
 
 
 SINS: dict[str, Callable[[Tensor], object]] = {
@@ -128,9 +131,10 @@ def assert_close_runs(here: AdaptiveBinning, there: AdaptiveBinning) -> None:
         torch.testing.assert_close(there.history[name], values, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("lacking", [{}, {0: 0.3, 2: 0.5}])
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_a_run_on_another_device_is_the_cpus_and_waits_once_per_epoch(schedule: str) -> None:
-    replicas, table = crowd(schedule=schedule), small_table()
+def test_a_run_on_another_device_is_the_cpus_and_waits_once_per_epoch(schedule: str, lacking: dict[int, float]) -> None:
+    replicas, table = crowd(schedule=schedule), with_missing(small_table(), lacking)
     here = AdaptiveBinning(replicas, table)
     with SecondDevice() as device:
         there = AdaptiveBinning(replicas, table, ELSEWHERE, graphs=FakeGraph)
@@ -149,10 +153,11 @@ def test_a_run_on_another_device_is_the_cpus_and_waits_once_per_epoch(schedule: 
 BASELINES: list[PretextName] = ["value_recon", "mask_xent", "mask_xent_value_recon", "bin_recon"]
 
 
+@pytest.mark.parametrize("lacking", [{}, {0: 0.3, 2: 0.5}])
 @pytest.mark.parametrize("pretext", BASELINES)
-def test_baselines_too(pretext: PretextName) -> None:
+def test_baselines_too(pretext: PretextName, lacking: dict[int, float]) -> None:
     replicas = [make_crowd(seed, pretext=pretext, **point) for seed, point in enumerate(MASKS["masks"])]
-    table = small_table()
+    table = with_missing(small_table(), lacking)
     here = PRETEXTS[pretext](replicas, table)
     with SecondDevice() as device:
         there = PRETEXTS[pretext](replicas, table, ELSEWHERE, graphs=FakeGraph)

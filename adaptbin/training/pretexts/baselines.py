@@ -79,7 +79,7 @@ class Reconstruction(Pretraining):
             codes = self._binned(codes, table.cardinalities, asked)
         index = torch.cat([assign_all(self.rows.values, bins.edges).to(torch.float64), codes], 2)
         counts = None if self.rows.weights is None else self.rows.weights.t() > 0
-        return standardised_indices(index, 1, counts).to(torch.float32), bins.n_bins.cpu()
+        return standardised_indices(index, -2, counts).to(torch.float32), bins.n_bins.cpu()
 
     def _binned(self, codes: Tensor, cardinalities: Sequence[int], asked: Sequence[int]) -> Tensor:
         """Codes [R, N, C], as indices of quantile bins where a column has as many levels as its replica's T or more."""
