@@ -30,6 +30,7 @@ from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
 from tests.benchmarks import gpu, released_scores
+from tests.data.own_tables import frame, text
 from tests.service.report_folders import alternatives_table, write_study
 from tests.service.steered import Sweeping
 
@@ -114,7 +115,11 @@ def test_every_script_in_the_readme_is_run_here() -> None:
     assert all(any(command.startswith(other) for command in commands) for other in others)
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(SWEEPS) and "--export" not in c])
+EXPORTS = [command for command in COMMANDS if "--export" in command or command.startswith("python sweeps/embed.py ")]
+OWN = [command for command in COMMANDS if "clinic.csv" in command and command not in EXPORTS]
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(SWEEPS) and c not in (*OWN, *EXPORTS)])
 def test_sweep_command(
     command: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,8 +144,7 @@ def test_sweep_command(
 def test_export_and_embed_commands(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other: the second reads what the first has written."""
     monkeypatch.chdir(tmp_path)
-    commands = [c for c in COMMANDS if "--export" in c or c.startswith("python sweeps/embed.py ")]
-    export, embedding = (shlex.split(command) for command in commands)
+    export, embedding = (shlex.split(command) for command in EXPORTS if "clinic.csv" not in command)
     table = load_table("eol", data_dir=data_dir, download=False)
     table.features.assign(patient=range(len(table.target))).to_csv("new_patients.csv", index=False)
     script, _ = SCRIPTS[export[1]]
@@ -148,6 +152,26 @@ def test_export_and_embed_commands(data_dir: Path, tmp_path: Path, monkeypatch: 
     assert embed.main(embedding[2:]) == 0
     embeddings = pd.read_parquet("embeddings.parquet").set_index("patient")
     np.testing.assert_array_equal(embeddings, load("model").embed(table.features))
+
+
+def test_commands_of_an_own_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One after the other: the second takes the card that the first has written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "clinic.csv").write_text(text(frame()))
+    for command in OWN:
+        words = shlex.split(command)
+        script, replicas = SCRIPTS[words[1]]
+        assert script.main([*words[2:], *TINY, "--output", "mlruns"], runner=InProcessRunner()) == 0
+        assert "positive: 'died'" in capsys.readouterr().out
+    assert len(list((tmp_path / "mlruns" / "results" / "clinic").glob("*.json"))) == replicas
+    assert (tmp_path / "mlruns" / "sensitivity" / "clinic" / "card.yaml").is_file()
+    export, embedding = (shlex.split(command) for command in EXPORTS if "clinic.csv" in command)
+    assert SCRIPTS[export[1]][0].main([*export[2:], *TINY, "--output", "mlruns"]) == 0
+    assert "its scores are those of" in capsys.readouterr().out
+    assert embed.main(embedding[2:]) == 0
+    assert len(pd.read_parquet("clinic.parquet")) == len(pd.read_csv("clinic.csv"))
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/alternatives.py")])

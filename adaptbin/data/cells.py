@@ -22,7 +22,7 @@ NONE = "none"
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 _COMMA = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?$"
 """A number with a decimal comma, whole thousands perhaps parted by points."""
-_THOUSANDS = r"^[+-]?\d{1,3}(,\d{3})+(\.\d*)?$"
+_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
 """A number whose thousands are parted by commas."""
 _DATE = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
@@ -110,6 +110,7 @@ def read_cells(
 ) -> Cells:
     """The cells of ``column`` [N], a pyarrow array.
 
+    ``missing_words``: what stands for no value in text, in any case; an empty cell always does.
     ``decimal_commas``: whether a comma with three digits after it is a decimal comma rather than one between thousands,
     which the digits alone do not tell.
     """
@@ -127,9 +128,7 @@ def read_cells(
         column = column.cast(arrow.string())
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):  # lists, structs, raw bytes
         column = arrow.array([None if cell is None else str(cell) for cell in column.to_pylist()], type=arrow.string())
-    return _of_text(
-        name, compute.utf8_trim_whitespace(column), {word.lower() for word in missing_words}, decimal_commas
-    )
+    return _of_text(name, compute.utf8_trim_whitespace(column), {"", *map(str.lower, missing_words)}, decimal_commas)
 
 
 def _of_numbers(name: str, values: np.ndarray) -> Cells:

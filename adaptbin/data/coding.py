@@ -94,7 +94,7 @@ class Categories:
     @classmethod
     def of(cls, column: Iterable[Any]) -> Self:
         """The distinct values of ``column`` [N] in sorted order."""
-        return cls(tuple(sorted(set(column))))
+        return cls(tuple(sorted(pd.unique(np.fromiter(column, dtype=object)))))
 
     @property
     def cardinality(self) -> int:

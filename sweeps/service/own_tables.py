@@ -76,7 +76,7 @@ def split_names(text: str, everything: Sequence[str]) -> tuple[str, ...]:
                     f"{unknown('data set', word, [*CARDS, 'all'])}; a table of your own is named by its file"
                 )
     if not found:
-        raise ConfigError(f"data set must be one of {', '.join(CARDS)}, all or a file, got {text!r}")
+        raise ConfigError(f"data set must be one of {', '.join(CARDS)}, a file or all, got {text!r}")
     return tuple(found)
 
 

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from adaptbin.data.card_file import read_card_file
+from adaptbin.data.card_file import CardFile, read_card_file
 from adaptbin.data.own import Asked, OwnTable, read_own_table
 from adaptbin.errors import AdaptBinError, ConfigError, DataError
 from adaptbin.tasks import Task
@@ -139,6 +139,10 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
         *("t.csv", text(frame(cells=[f"1.{100 + i},5" for i in range(ROWS)]), ";"), {}),
         lambda own: own.table.features["cells"].tolist() == [1100.5 + i for i in range(ROWS)],
     ),
+    "commas that may be either, but for one": (
+        *("t.csv", text(frame(cells=[f"{i},{100 + i}" for i in range(ROWS)])), {}),
+        lambda own: own.table.features["cells"].tolist() == [float(f"{i}.{100 + i}") for i in range(ROWS)],
+    ),
     **{
         f"missing as {word!r}": ("t.csv", missing_as(word), {}, is_missing())
         for word in ("", "NA", "N/A", "NaN", "nan", "null", "?", "-", "<NA>", " ")
@@ -204,6 +208,16 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
         *("t.csv", text(frame(dose=[f"{i} mg" for i in range(ROWS)])), {}),
         of_kind("dose", "dropped", "identifier"),
     ),
+    "percentages say so": (
+        *("t.csv", text(frame(dose=[f"{i // 2}.5%" for i in range(ROWS)])), {}),
+        of_kind("dose", "dropped", "numbers must stand alone to be read as such"),
+    ),
+    "a million rows": (
+        *("t.parquet", parquet(frame(rows=1_000_000)), {}),
+        lambda own: (
+            len(own.table.target) == own.table.card.rows == 1_000_000 and own.table.card.architecture.batch_size == 128
+        ),
+    ),
     "10,000 columns": (
         *("t.csv", text(WIDE), {}),
         lambda own: len(own.table.features.columns) == 10_000 and len(own.table.target) == 200,
@@ -245,6 +259,11 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
     "rows without a number to predict": (
         *("t.csv", text(frame(outcome=at(NUMBERS, row_1=None))), {}),
         lambda own: own.profile.unlabelled == 1 and np.isnan(own.table.target[0]),
+    ),
+    "a card's own missing words": (
+        *("t.csv", text(frame(crp=at(TABLE["crp"], row_2="99999x", row_9=""), land=["DE", "NA"] * 75))),
+        {"card": CardFile(missing_words=("99999X",))},
+        lambda own: is_missing()(own) and set(own.table.features["land"]) == {"DE", "NA"},
     ),
     "a column that is left out": ("t.csv", CSV, {"drop": ("crp",)}, dropped("crp", "left out with --drop")),
     "rows that belong together": (
