@@ -17,6 +17,7 @@ from sweeps.service.parameters import (
     choice_options,
     comparison_options,
     default_point_options,
+    export_options,
     seeds_vary_options,
     variant_options,
 )
@@ -30,6 +31,7 @@ OPTIONS = (
     *default_point_options(),
     *choice_options(),
     *comparison_options(),
+    *export_options(),
 )
 """Options besides those of all scripts."""
 

@@ -12,7 +12,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps import ablation, alternatives, architecture, benchmark, finetune, masking, report, sensitivity, variance
+from adaptbin import load
+from adaptbin.data import load_table
+from sweeps import (
+    ablation,
+    alternatives,
+    architecture,
+    benchmark,
+    embed,
+    finetune,
+    masking,
+    report,
+    sensitivity,
+    variance,
+)
 from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
@@ -98,16 +111,17 @@ SWEEPS = tuple(f"python {script} " for script in SCRIPTS)
 
 
 def test_every_script_in_the_readme_is_run_here() -> None:
-    others = ("python sweeps/alternatives.py ", "python sweeps/report.py ")
+    others = ("python sweeps/alternatives.py ", "python sweeps/report.py ", "python sweeps/embed.py ")
     commands = [command for command in COMMANDS if command.startswith("python sweeps/")]
     assert [command for command in commands if not command.startswith((*SWEEPS, *others))] == []
     assert all(any(command.startswith(other) for command in commands) for other in others)
 
 
-OWN = [command for command in COMMANDS if "clinic.csv" in command]
+EXPORTS = [command for command in COMMANDS if "--export" in command or command.startswith("python sweeps/embed.py ")]
+OWN = [command for command in COMMANDS if "clinic.csv" in command and command not in EXPORTS]
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(SWEEPS) and c not in OWN])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(SWEEPS) and c not in (*OWN, *EXPORTS)])
 def test_sweep_command(
     command: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +145,19 @@ def test_sweep_command(
     assert "mlflow ui" in capsys.readouterr().out
 
 
+def test_export_and_embed_commands(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other: the second reads what the first has written."""
+    monkeypatch.chdir(tmp_path)
+    export, embedding = (shlex.split(command) for command in EXPORTS if "clinic.csv" not in command)
+    table = load_table("eol", data_dir=data_dir, download=False)
+    table.features.assign(patient=range(len(table.target))).to_csv("new_patients.csv", index=False)
+    script, _ = SCRIPTS[export[1]]
+    assert script.main([*export[2:], *TINY, "--data-dir", str(data_dir), "--output", "mlruns"]) == 0
+    assert embed.main(embedding[2:]) == 0
+    embeddings = pd.read_parquet("embeddings.parquet").set_index("patient")
+    np.testing.assert_array_equal(embeddings, load("model").embed(table.features))
+
+
 def test_commands_of_an_own_table(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -144,6 +171,11 @@ def test_commands_of_an_own_table(
         assert "positive: 'died'" in capsys.readouterr().out
     assert len(list((tmp_path / "mlruns" / "results" / "clinic").glob("*.json"))) == replicas
     assert (tmp_path / "mlruns" / "sensitivity" / "clinic" / "card.yaml").is_file()
+    export, embedding = (shlex.split(command) for command in EXPORTS if "clinic.csv" in command)
+    assert SCRIPTS[export[1]][0].main([*export[2:], *TINY, "--output", "mlruns"]) == 0
+    assert "its scores are those of" in capsys.readouterr().out
+    assert embed.main(embedding[2:]) == 0
+    assert len(pd.read_parquet("clinic.parquet")) == len(pd.read_csv("clinic.csv"))
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/alternatives.py")])

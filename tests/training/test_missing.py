@@ -12,7 +12,8 @@ import pytest
 import torch
 
 from adaptbin.config import RECONSTRUCTED, Budget, PretextName, Replica
-from adaptbin.data.encode import EncodedTable
+from adaptbin.data import EncodedTable, encode, load_table
+from adaptbin.data.table import make_table
 from adaptbin.tasks import Task
 from adaptbin.training.pack import stacks_of, train_pack
 from adaptbin.training.pretexts import PRETEXTS
@@ -20,6 +21,7 @@ from adaptbin.training.pretexts.adaptive_bin_recon import AdaptiveBinRecon
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from adaptbin.training.pretexts.baselines import Reconstruction
 from adaptbin.training.rows import TrainRows, entry_weights
+from sweeps.service.results import check_record
 from tests.paths import BOTH, using
 from tests.reference import autoencoder as twin
 from tests.reference import baselines as baselines_twin
@@ -272,3 +274,21 @@ def test_a_run_with_missing_numbers_goes_on_from_its_state() -> None:
         whole.run_epoch()
         resumed.run_epoch()
     assert torch.equal(whole.model.bank.values, resumed.model.bank.values)
+
+
+def test_from_a_table_with_gaps_to_records() -> None:
+    """The whole way, also where a category is missing and a part of the labels; every pretext has finite scores."""
+    source = load_table("diabetes")
+    columns = tuple(replace(column, missing=column.kind == "numerical") for column in source.card.columns)
+    features, target = source.features.copy(), source.target.copy()
+    for column, name in enumerate(source.card.numerical):
+        features.loc[np.random.default_rng(column).random(len(features)) < 0.1 * column, name] = np.nan
+    target.iloc[::3] = np.nan
+    table = encode(make_table(replace(source.card, columns=columns), features, target))
+    assert table.n_categorical == 1 + sum(name.endswith(" is missing") for name in table.categorical_names)
+    for pretext in EVERY:
+        replica = replace(make(pretext), dataset="diabetes", fingerprint=table.fingerprint)
+        (record,) = train_pack([replica], table)
+        assert record["status"] == "finished" and record["scores"]["test"]["rmse"] < 200
+        assert record["n_rows"]["unlabelled"] == 148
+        check_record(json.loads(json.dumps(record)), replica.id)
