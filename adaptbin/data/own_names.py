@@ -39,7 +39,7 @@ def same_in_both(what: str, asked: str | None, told: str | None, source: str) ->
 def require_columns(
     names: Sequence[str], target: str, group: str | None, drop: Sequence[str], told: CardFile, where: str
 ) -> None:
-    """Raise ConfigError for a name that is none of the headers ``names`` of the file ``where``, or that is used twice."""
+    """Raise ConfigError for a name that is no header of the file ``where``, or that is used twice."""
     for what, name in [("target", target), ("groups", group), *(("drop", name) for name in drop)]:
         if name is not None and name not in names:
             raise ConfigError(
