@@ -113,15 +113,16 @@ def _places(count: int) -> list[str]:
     return [str(place) for place in range(count)]
 
 
-def _records(content: bytes, delimiter: str, most: int | None) -> list[list[str]]:
+def _records(content: bytes, delimiter: str, most: int) -> list[list[str]]:
     """The first records of a text, by Python's own parser; blank lines left out."""
-    part = content if most is None else content[:_SAMPLE_CHARACTERS]
+    # However long the header is, some rows come with it.
+    part = content[: max(_SAMPLE_CHARACTERS, 8 * content.find(b"\n"))]
     text = part.decode(errors="ignore")
     found: list[list[str]] = []
     for record in csv.reader(io.StringIO(text, newline=""), delimiter=delimiter):
         if record and any(cell.strip() for cell in record):
             found.append(record)
-        if most is not None and len(found) >= most:
+        if len(found) >= most:
             break
     return found
 
@@ -136,10 +137,8 @@ def _delimiter(content: bytes, name: str, usual: str) -> tuple[str, tuple[str, .
     for delimiter in DELIMITERS:
         try:
             records = _records(content, delimiter, _SAMPLE_RECORDS)
-        except csv.Error as error:
-            raise DataError(
-                f"{name} must be text with cells parted by one of {', '.join(map(repr, DELIMITERS))}: {error}"
-            ) from error
+        except csv.Error:  # a whole wide line as one cell is too long for Python's parser
+            continue
         if not records:
             raise DataError(f"{name} must hold a header and rows, got an empty file")
         # The last record may be cut in two.
@@ -147,9 +146,11 @@ def _delimiter(content: bytes, name: str, usual: str) -> tuple[str, tuple[str, .
         cells = len(records[0])
         alike = counts[cells] / sum(counts.values()) if cells > 1 else 0.0
         found[delimiter] = ((round(alike, 1), cells, delimiter == usual), records[0])
-    best = max(DELIMITERS, key=lambda delimiter: found[delimiter][0])
+    if not found:
+        raise DataError(f"{name} must be text with cells parted by one of {', '.join(map(repr, DELIMITERS))}")
+    best = max(found, key=lambda delimiter: found[delimiter][0])
     if found[best][0][1] == 1:
-        best = usual
+        return usual, tuple(cell.strip() for cell in found[best][1])
     return best, tuple(cell.strip() for cell in found[best][1])
 
 
