@@ -22,6 +22,9 @@ MOST_CATEGORIES = 20
 MANY_ROWS = 1000
 """So many whole numbers that all differ are no measurement."""
 
+LONG_NUMBERS = 1e15
+"""Whole numbers that are all this long are keys, which float64 could not tell apart."""
+
 Kind = Literal["numerical", "categorical", "dropped"]
 
 _ID_WORDS = frozenset(
@@ -136,7 +139,10 @@ def _kind_of_numbers(cells: Cells, seen: np.ndarray, all_differ: bool) -> tuple[
     if seen.size <= MOST_CATEGORIES:
         values = f"{seen.size} different values" if seen.size > 1 else "1 value or missing"
         return "categorical", f"{values}, at most {MOST_CATEGORIES}", ""
-    if all_differ and (seen == np.floor(seen)).all() and (_named(cells.name, _ID_WORDS) or _counted(seen)):
+    whole = bool((seen == np.floor(seen)).all())
+    if whole and np.abs(seen).min() >= LONG_NUMBERS:
+        return "dropped", "identifier: whole numbers of 16 digits or more", ""
+    if all_differ and whole and (_named(cells.name, _ID_WORDS) or _counted(seen)):
         return "dropped", "identifier: every row that trains has another whole number", ""
     return "numerical", f"{seen.size} different values, more than {MOST_CATEGORIES}", ""
 

@@ -5,8 +5,6 @@ Everything that a card fixes is taken from it; the rest is inferred, from the ro
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -17,15 +15,17 @@ import pandas as pd
 from adaptbin.data.card_file import CardFile, architecture_of
 from adaptbin.data.cells import MISSING_WORDS, Cells, read_cells
 from adaptbin.data.extras import require
-from adaptbin.data.files import Sheet, read_sheet
+from adaptbin.data.files import read_sheet
 from adaptbin.data.fixed_split import parts_from_file, parts_with_test_rows, refuse_both
 from adaptbin.data.kinds import ColumnProfile, Judged, judge, require_no_faults
 from adaptbin.data.labels import PRIMARY_METRIC, Label, ordered_levels, read_label
-from adaptbin.data.registry import CARDS, Card, Column
+from adaptbin.data.own_names import listed, require_columns, require_key, same_in_both
+from adaptbin.data.registry import Card, Column
+from adaptbin.data.sheet import Sheet
 from adaptbin.data.splits import Split, split_rows, unlabelled_rows
 from adaptbin.data.suspects import Leak, PartCounts, count_parts, find_leaks, repeated_rows
 from adaptbin.data.table import Table, make_table
-from adaptbin.errors import ConfigError, DataError, nearest
+from adaptbin.errors import ConfigError, DataError
 from adaptbin.metrics import get_metric, metrics_of
 from adaptbin.tasks import Task
 
@@ -93,7 +93,7 @@ def read_own_table(path: Path, asked: Asked) -> OwnTable:
     """
     refuse_both(asked.split_file, asked.test_file)
     told = asked.card
-    key = _key(asked.name or told.key, path)
+    key = require_key(asked.name or told.key, path)
     sheet = read_sheet(path)
     n_first, form = sheet.rows, sheet.form
     if asked.test_file is not None:
@@ -103,11 +103,11 @@ def read_own_table(path: Path, asked: Asked) -> OwnTable:
         raise ConfigError(
             f"{told.source} is of a table of {told.rows} rows, got {n_rows}; without its line 'rows' it fits any"
         )
-    target = _one_of_two("target", asked.target, told.target, told.source)
+    target = same_in_both("target", asked.target, told.target, told.source)
     if target is None:
-        raise ConfigError(f"{path.name}: a table of your own needs --target, one of {_listed(names)}")
-    group = _one_of_two("groups", asked.groups, told.group, told.source)
-    _check_names(names, target, group, asked.drop, told, path.name)
+        raise ConfigError(f"{path.name}: a table of your own needs --target, one of {listed(names)}")
+    group = same_in_both("groups", asked.groups, told.group, told.source)
+    require_columns(names, target, group, asked.drop, told, path.name)
 
     arrays: dict[str, Any] = dict(zip(names, sheet.columns, strict=True))
     words, commas = MISSING_WORDS if told.missing_words is None else told.missing_words, sheet.semicolons
@@ -187,60 +187,6 @@ def read_own_table(path: Path, asked: Asked) -> OwnTable:
         leaks=find_leaks(table, label, split.train),
     )
     return OwnTable(table, profile)
-
-
-def key_of(path: Path) -> str:
-    """Key that a file's name makes: ``My Clinic.csv.gz`` is ``my_clinic``."""
-    stem = path.name.split(".")[0] if path.name.split(".")[0] else path.stem
-    return re.sub(r"[^a-z0-9]+", "_", stem.lower()).strip("_") or "table"
-
-
-def _key(name: str | None, path: Path) -> str:
-    key = name if name is not None else key_of(path)
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_.-]*", key):
-        raise ConfigError(f"name must be small letters, digits, '_', '-' and '.', got {key!r}")
-    if key in CARDS or key == "all":
-        raise ConfigError(
-            f"{path.name}: the name {key!r} is that of a known data set; give the table another with --name"
-        )
-    return key
-
-
-def _one_of_two(what: str, asked: str | None, told: str | None, source: str) -> str | None:
-    if asked is not None and told is not None and asked != told:
-        raise ConfigError(f"{what} must be the same for option and card, got {asked!r} and, in {source}, {told!r}")
-    return told if asked is None else asked
-
-
-def _check_names(
-    names: Sequence[str], target: str, group: str | None, drop: Sequence[str], told: CardFile, where: str
-) -> None:
-    for what, name in [("target", target), ("groups", group), *(("drop", name) for name in drop)]:
-        if name is not None and name not in names:
-            raise ConfigError(
-                f"{where}: {what} must be a column, got {name!r}{nearest_name(name, names)} (known: {_listed(names)})"
-            )
-    if target == group or target in drop or (group is not None and group in drop):
-        raise ConfigError(
-            f"{where}: target, groups and drop must be different columns, got {target!r}, {group!r}, {_listed(drop)}"
-        )
-    for name in told.columns:
-        if name not in names:
-            raise ConfigError(f"{told.source} has a column {name!r}, which {where} has not{nearest_name(name, names)}")
-        if name == target and told.columns[name] != "dropped":
-            raise ConfigError(f"{told.source}: the target {name!r} is no column to learn from")
-
-
-def nearest_name(name: str, names: Sequence[str]) -> str:
-    """As :func:`adaptbin.errors.nearest`, with the header as it is written."""
-    by_lower = {other.lower(): other for other in names}
-    near = nearest(name, by_lower)
-    return next((near.replace(low, other) for low, other in by_lower.items() if f"'{low}'" in near), near)
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 20} more" if len(names) > 20 else ""
-    return ", ".join(map(repr, names[:20])) + more
 
 
 def _label(cells: Cells, asked: Asked) -> Label:
@@ -343,9 +289,7 @@ def _with_rows_of(first: Sheet, test: Sheet, name: str, test_name: str) -> Sheet
         extra = [header for header in test.names if header not in first.names]
         raise DataError(
             f"{test_name} must have the columns of {name}, got "
-            + " and ".join(
-                [f"none of {_listed(lacking)}"] * bool(lacking) + [f"{_listed(extra)} too many"] * bool(extra)
-            )
+            + " and ".join([f"none of {listed(lacking)}"] * bool(lacking) + [f"{listed(extra)} too many"] * bool(extra))
         )
     columns = []
     for header, column in zip(first.names, first.columns, strict=True):

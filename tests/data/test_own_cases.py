@@ -168,6 +168,10 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
         *("t.csv", text(frame(mrn=np.arange(ROWS) * 977 + 4)), {}),
         dropped("mrn", "identifier: every row that trains has another whole number"),
     ),
+    "keys of 17 digits": (
+        *("t.csv", text(frame(key_of_visit=[str(10**16 + i // 2) for i in range(ROWS)])), {}),
+        dropped("key_of_visit", "identifier: whole numbers of 16 digits or more"),
+    ),
     "row numbers": ("t.csv", text(frame(n=np.arange(ROWS))), {}, dropped("n", "identifier")),
     "whole numbers that are measured": (
         *("t.csv", text(frame(platelets=np.random.default_rng(0).permutation(90_000)[:ROWS])), {}),
