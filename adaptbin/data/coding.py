@@ -104,7 +104,7 @@ class Categories:
     def __call__(self, column: Iterable[Any]) -> np.ndarray:
         """[N] values -> [N] int64 codes, the cardinality for a value that was not there when this was fitted."""
         code_of = {value: code for code, value in enumerate(self.values)}
-        # Every distinct value is looked up once.
+        # Every distinct value is looked up once.  None, the category of what is missing, comes back as NaN.
         places, distinct = pd.factorize(np.fromiter(column, dtype=object), use_na_sentinel=False)
-        codes = np.array([code_of.get(value, self.cardinality) for value in distinct], dtype=np.int64)
-        return codes[places]
+        known = (code_of.get(None if value != value else value, self.cardinality) for value in distinct)
+        return np.fromiter(known, dtype=np.int64)[places]
