@@ -20,7 +20,7 @@ from adaptbin.errors import ConfigError, nearest
 from adaptbin.metrics import get_metric, metrics_of, primary_metric
 from sweeps.service.choice import CHOSEN_FIELDS
 from sweeps.service.methods_finetune import ENCODERS
-from sweeps.service.own_tables import read_data_sets
+from sweeps.service.own_tables import read_data_sets, write_asked_card
 from sweeps.service.panels import PANELS
 from sweeps.service.parameters import DEFAULT_MASK_PROB, PRESETS, parameters
 from sweeps.service.plan import Resources
@@ -217,6 +217,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         **_own(given),
     )
     _check(options)
+    write_asked_card(given["write_card"], options.cards, options.profiles)
     return options
 
 
