@@ -14,7 +14,7 @@ from adaptbin.data.sources import load_table
 from adaptbin.errors import AdaptBinError
 from sweeps.service.card_view import show_cards
 from sweeps.service.options import flat_names, output_folder, parse_words
-from sweeps.service.own_tables import read_data_sets, write_cards
+from sweeps.service.own_tables import read_data_sets, write_asked_card, write_cards
 from sweeps.service.parameters import alternatives_options
 from sweeps.service.publish_alternatives import folder_of, publish
 
@@ -30,6 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         protocol, output = Protocol.named(given["protocol"]), output_folder(given["output"])
         data_sets = read_data_sets(flat_names(given["dataset"]), given)
+        write_asked_card(given["write_card"], data_sets.cards, data_sets.profiles)
         show_cards(data_sets.cards, data_sets.profiles)
         tables = [
             data_sets.tables.get(name) or load_table(name, data_dir=given["data_dir"]) for name in data_sets.cards

@@ -89,6 +89,7 @@ def test_every_script_takes_it(script: Any, clinic: Path, tmp_path: Path) -> Non
     link.write_bytes(clinic.read_bytes())
     assert run(script, f"--dataset {link} --target outcome {SHORT}", output) == 0
     (folder,) = (output / script.__name__.rpartition(".")[2]).iterdir()
+    assert "paper's" not in (folder / "caption.txt").read_text() or script is not architecture
     assert folder.name == "clinic" and {"card.yaml", "manifest.json", "figure.png"} <= {
         p.name for p in folder.iterdir()
     }
@@ -114,6 +115,9 @@ def test_a_written_card_says_the_same_and_may_be_changed(clinic: Path, tmp_path:
     first = parse([*words, "--target", "outcome", "--write-card", str(path)])
     again = parse([*words, "--card", str(path)])
     assert again.cards == first.cards and again.tables["my_clinic"].fingerprint == first.tables["my_clinic"].fingerprint
+    with pytest.raises(ConfigError, match="metric must be one"):
+        parse([*words, "--target", "outcome", "--metric", "rmse", "--write-card", str(tmp_path / "refused.yaml")])
+    assert not (tmp_path / "refused.yaml").exists()
     told = yaml.safe_load(path.read_text())
     told |= {"levels": ["died", "alive"], "architecture": {"width": 8, "depth": 1, "batch_size": 32}}
     told["columns"] |= {"stage": {"kind": "numerical", "unit": "grade"}, "sex": {"kind": "dropped"}}

@@ -16,6 +16,8 @@ from adaptbin.data.extras import require
 
 MISSING_WORDS = ("", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nan", "null")
 """Cells that stand for no value unless a card names others; case does not matter."""
+LONG_NUMBERS = 1e15
+"""Whole numbers that are all this long are keys, which float64 could not tell apart."""
 NONE = "none"
 """A category among words; no value where all other cells are numbers."""
 
@@ -80,7 +82,8 @@ class Cells:
     def spelled(self) -> np.ndarray:
         """[U] object (str): every value as a category or label is called; 1, 1.0 and 01 are one."""
         spelled = self.words.copy()
-        for place in np.flatnonzero(~self.is_word) if self.is_numeric else ():
+        # Numbers longer than float64 tells apart stay as they are written.
+        for place in np.flatnonzero(np.abs(self.numbers) < LONG_NUMBERS) if self.is_numeric else ():
             spelled[place] = spell(self.numbers[place])
         return spelled
 
@@ -102,7 +105,7 @@ def spell(number: float) -> str:
     """A number in short: 1.0 is "1"."""
     if not np.isfinite(number):
         return str(number)
-    return str(int(number)) if abs(number) < 1e15 and number == int(number) else repr(float(number))
+    return str(int(number)) if abs(number) < LONG_NUMBERS and number == int(number) else repr(float(number))
 
 
 def read_cells(
@@ -122,6 +125,8 @@ def read_cells(
         return _coded(name, compute.cast(column, arrow.string()), is_date=True)
     if types.is_boolean(column.type):
         column = compute.if_else(column, "True", "False")
+    if types.is_integer(column.type) and (compute.max(column).as_py() or 0) >= LONG_NUMBERS:
+        column = column.cast(arrow.string())
     if types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type):
         return _of_numbers(name, column.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False))
     try:

@@ -14,16 +14,13 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from adaptbin.data.cells import Cells
+from adaptbin.data.cells import LONG_NUMBERS, Cells
 from adaptbin.errors import DataError
 
 MOST_CATEGORIES = 20
 """Numbers with more distinct values than this are numerical (the paper's rule)."""
 MANY_ROWS = 1000
 """So many whole numbers that all differ are no measurement."""
-
-LONG_NUMBERS = 1e15
-"""Whole numbers that are all this long are keys, which float64 could not tell apart."""
 
 Kind = Literal["numerical", "categorical", "dropped"]
 

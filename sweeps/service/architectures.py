@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from adaptbin.config import Budget, Finetuning, Hyperparameters
+from adaptbin.data.registry import CARDS
 from adaptbin.errors import ConfigError
 from sweeps.service.choosing import ChoosingStudy
 from sweeps.service.points import Point, require_each_once
@@ -23,6 +24,11 @@ if TYPE_CHECKING:
 
 DEPTHS, WIDTHS = (1, 2, 3, 4, 5), (128, 256, 512, 1024)
 """The grid that the paper chooses from."""
+
+
+def chooser_of(dataset: str) -> str:
+    """Who chose the depth and width that a study compares with: "paper", or of an own table its "card"."""
+    return "paper" if dataset in CARDS else "card"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from adaptbin.metrics import get_metric
-from sweeps.service.architectures import ArchitectureStudy
+from sweeps.service.architectures import ArchitectureStudy, chooser_of
 from sweeps.service.captions import axis_metric
 from sweeps.service.captions_choosing import (
     behind_text,
@@ -27,21 +27,22 @@ RULE = rule_text("lower depth, then lower width")
 
 
 def choice_text(tables: ArchitectureTables, study: ArchitectureStudy) -> str:
-    """What is chosen, and whether that is what the paper chose; or why nothing is."""
+    """What is chosen, and whether that is what the paper (or the card) chose; or why nothing is."""
     decision, points = tables.decision, tables.points
     if decision.chosen is None:
         return f"Nothing is chosen: {decision.reason}."
     chosen = f"{study.words_of(decision.chosen)}; {scores_text(points, 'chosen')} ({over_seeds(len(study.seeds))})"
     paper = study.words_of(study.default_point_of(study.datasets[0]))
+    whose = f"{chooser_of(study.datasets[0])}'s"
     found = tables.comparison
     if found is None:
-        return f"Chosen: {chosen}. The paper's choice ({paper}) has a diverged seed and cannot be compared."
+        return f"Chosen: {chosen}. The {whose} choice ({paper}) has a diverged seed and cannot be compared."
     if found.is_reproduced:
-        return f"The paper's choice is reproduced: {chosen}; {runner_up_text(decision, study)}."
+        return f"The {whose} choice is reproduced: {chosen}; {runner_up_text(decision, study)}."
     if found.paper.difference == 0:
-        return f"The paper's choice ({paper}) ties with a simpler one, which is chosen: {chosen}."
+        return f"The {whose} choice ({paper}) ties with a simpler one, which is chosen: {chosen}."
     return (
-        f"The paper's choice is not reproduced. Chosen: {chosen}. The paper's: {paper}; "
+        f"The {whose} choice is not reproduced. Chosen: {chosen}. The {whose}: {paper}; "
         f"{scores_text(points, 'paper')}; {behind_text(found.paper)}, {_within_text(found)}."
     )
 
@@ -56,7 +57,8 @@ def _within_text(found: Comparison) -> str:
 def frame_key(tables: ArchitectureTables) -> str:
     """What frames and counts mean."""
     chosen = "" if tables.decision.chosen is None else "Bold, in an orange frame: the choice; "
-    return f"{chosen}{'d' if chosen else 'D'}ashed frame: the paper's.{mark_key(tables.points)}"
+    whose = f"{chooser_of(tables.points['dataset'].iloc[0])}'s"
+    return f"{chosen}{'d' if chosen else 'D'}ashed frame: the {whose}.{mark_key(tables.points)}"
 
 
 def caption_text(tables: ArchitectureTables, study: ArchitectureStudy) -> str:
@@ -69,7 +71,7 @@ def caption_text(tables: ArchitectureTables, study: ArchitectureStudy) -> str:
         f"architectures (depth {sides['depth']}; width {sides['width']}) over {seeds_and_probes(study)}. All are "
         f"trained on labels alone, from scratch, {study.finetuning.epochs} epochs of which validation chooses one. "
         f"All cell values are validation scores{rows_text(tables.replicas, 'n_val')}, with test scores of the choice "
-        f"and of the paper's in brackets below. {frame_key(tables)}",
+        f"and of the {chooser_of(dataset)}'s in brackets below. {frame_key(tables)}",
         f"The rule: {RULE}.",
         f"{choice_text(tables, study)}{_about_the_choice(tables)}",
         "Test scores of the other architectures are not shown.",

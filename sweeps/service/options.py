@@ -22,7 +22,7 @@ from sweeps.service.choice import CHOSEN_FIELDS
 from sweeps.service.grid import DEFAULT_MASK_PROB
 from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.own_grids import OwnGrid
-from sweeps.service.own_tables import read_data_sets
+from sweeps.service.own_tables import read_data_sets, write_asked_card
 from sweeps.service.panel_words import chosen_grids, panels_asked
 from sweeps.service.panels import PANELS
 from sweeps.service.parameters import PRESETS, parameters
@@ -233,6 +233,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
         **_own(given),
     )
     _check(options)
+    write_asked_card(given["write_card"], options.cards, options.profiles)
     return options
 
 

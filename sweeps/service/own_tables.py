@@ -88,7 +88,7 @@ def is_path(name: str) -> bool:
 
 
 def read_data_sets(names: Sequence[str], given: Mapping[str, Any]) -> DataSets:
-    """Cards of all ``names``, and the own tables among them; writes the card where ``--write-card`` says.
+    """Cards of all ``names``, and the own tables among them.
 
     ``given``: values of :data:`OWN_OPTIONS`, by name.  Raises ConfigError for options that no own table is there
     for, or more than one, and what :func:`adaptbin.data.own.read_own_table` raises.
@@ -113,11 +113,14 @@ def read_data_sets(names: Sequence[str], given: Mapping[str, Any]) -> DataSets:
         if key in cards:
             raise ConfigError(f"data sets must have different names, got {key!r} for {name} and another; see --name")
         cards[key], tables[key], profiles[key] = own.table.card, own.table, own.profile
-        if "write_card" in told:
-            write_text(
-                told["write_card"].expanduser(), card_text(own.table.card, own.profile.columns, fingerprint=False)
-            )
     return DataSets(cards=cards, tables=tables, profiles=profiles)
+
+
+def write_asked_card(path: Path | None, cards: Mapping[str, Card], profiles: Mapping[str, Profile]) -> None:
+    """Write the card of the own table where ``--write-card`` says, if it does."""
+    if path is not None:
+        ((key, profile),) = profiles.items()
+        write_text(path.expanduser(), card_text(cards[key], profile.columns, fingerprint=False))
 
 
 def write_cards(

@@ -14,7 +14,7 @@ import pandas as pd
 from rich.table import Table
 
 from adaptbin.metrics import get_metric
-from sweeps.service.architectures import ArchitectureStudy
+from sweeps.service.architectures import ArchitectureStudy, chooser_of
 from sweeps.service.decision import Decision, RunnerUp, against, decide
 from sweeps.service.points import Point
 from sweeps.service.stats import standard_error
@@ -139,7 +139,9 @@ def summary_table(tables: ArchitectureTables, study: ArchitectureStudy) -> Table
         if before not in (None, row["depth"]):
             table.add_section()
         diverged = f" (†{row['n_diverged']})" if row["n_diverged"] else ""
-        marks = [words for words, column in (("chosen", "chosen"), ("the paper's", "paper")) if row[column]]
+        marks = [
+            words for words, column in (("chosen", "chosen"), (f"the {chooser_of(dataset)}'s", "paper")) if row[column]
+        ]
         table.add_row(
             str(row["depth"]) if row["depth"] != before else "",
             str(row["width"]),

@@ -172,6 +172,10 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
         *("t.csv", text(frame(key_of_visit=[str(10**16 + i // 2) for i in range(ROWS)])), {}),
         dropped("key_of_visit", "identifier: whole numbers of 16 digits or more"),
     ),
+    "rows that belong together by keys of 17 digits": (
+        *("t.parquet", parquet(frame(visit=[10**16 + 1 + i // 2 for i in range(ROWS)])), {"groups": "visit"}),
+        lambda own: own.table.groups.nunique() == ROWS // 2 and own.table.groups.iloc[0] == "10000000000000001",
+    ),
     "row numbers": ("t.csv", text(frame(n=np.arange(ROWS))), {}, dropped("n", "identifier")),
     "whole numbers that are measured": (
         *("t.csv", text(frame(platelets=np.random.default_rng(0).permutation(90_000)[:ROWS])), {}),
