@@ -249,6 +249,7 @@ def test_ray_with_every_kind_of_trouble(breast_cancer: EncodedTable, tmp_path: P
         """Once the first pack trains, wants one replica less and one pack more."""
 
         asked = False
+        more = False
 
         def changes(self) -> list[Change]:
             if self.asked or not any(pack == PACKS[0] for pack, _ in heard.workers):
