@@ -22,6 +22,7 @@ from sweeps.service.choice import CHOSEN_FIELDS
 from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.panels import PANELS
 from sweeps.service.parameters import DEFAULT_MASK_PROB, PRESETS, parameters
+from sweeps.service.parameters_search import SearchOptions, resolve_search
 from sweeps.service.plan import Resources
 from sweeps.service.points import AskedTest
 from sweeps.service.stores import without_password
@@ -84,6 +85,8 @@ class Options:
     """Depths to choose from; None: the paper's."""
     widths: tuple[int, ...] | None = None
     """Widths to choose from; None: the paper's."""
+    search: SearchOptions | None = None
+    """What is asked of a search; None in every other script."""
 
     @property
     def primary(self) -> dict[str, str]:
@@ -236,6 +239,10 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
         own["encoders"] = tuple(name for name in ENCODERS if name in encoders)
     if "finetune_epochs" in given:
         own["finetuning"] = Finetuning(epochs=_or(given["finetune_epochs"], PRESETS[given["preset"]].finetune_epochs))
+    if "trials" in given:
+        preset = PRESETS[given["preset"]]
+        epochs = _or(given["epochs"], preset.epochs)
+        own["search"] = resolve_search(given, seeds=preset.seeds, epochs=epochs)
     if "masking" in given:
         own["default"] = _default_point(given)
     return own
@@ -270,7 +277,7 @@ def _or(value: Any, otherwise: Any) -> Any:
 
 def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options for the manifest: plain values, lists flat, no password, and no folder, which decides no number."""
-    folders = ("output", "data_dir", "storage", "choice_from")
+    folders = ("output", "data_dir", "storage", "choice_from", "space")
     typed = {name: _plain(value) for name, value in given.items() if value not in (None, ()) and name not in folders}
     for name in ("dataset", "encoder", "panel"):
         if name in given:

@@ -185,9 +185,7 @@ class Space:
 
 def settings_of(point: Point) -> dict[str, Value]:
     """Value of every field at a point."""
-    return {
-        name: getattr(point.architecture if name in SHAPE else point.hyperparameters, name) for name in FIELDS
-    }
+    return {name: getattr(point.architecture if name in SHAPE else point.hyperparameters, name) for name in FIELDS}
 
 
 def with_values(point: Point, values: Mapping[str, Value]) -> Point:

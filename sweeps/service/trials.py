@@ -1,4 +1,6 @@
-"""The trials of one search: asked of a sampler and told their outcome, all kept in a journal.  The only door to Optuna.
+"""The trials of one search: asked of a sampler and told their outcome, all kept in a journal.
+
+Only this module and :mod:`sweeps.service.importances` import Optuna.
 
 The driver alone writes the journal (it holds the lock of the output folder), so a lock file or a half-written line that
 is found there was left by a killed one.
@@ -7,32 +9,24 @@ is found there was left by a killed one.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
-from optuna.importance import BaseImportanceEvaluator, FanovaImportanceEvaluator, PedAnovaImportanceEvaluator
 from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
 from sweeps.service.search_ranges import Choices, Domain, Value
 from sweeps.service.search_space import FIELDS, Space
-
-SamplerName = Literal["tpe", "cmaes", "random", "qmc", "grid"]
-SAMPLERS: tuple[SamplerName, ...] = get_args(SamplerName)
+from sweeps.service.searches import State, Trial
 
 Direction = Literal["minimize", "maximize"]
-State = Literal["waiting", "running", "complete", "pruned", "failed"]
 
-IMPORTANCE_SEED = 0
-"""Of the forest that fANOVA fits, so that equal trials have equal importances."""
-
-LEAST_FOR_IMPORTANCE = 10
-"""Finished trials below which importances would be noise."""
+SETTINGS = "settings"
+"""Note of a trial that says what its point is; it is made last."""
 
 _BEGUN = "begun"
 
@@ -45,23 +39,6 @@ _STATES: dict[TrialState, State] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Trial:
-    """One point that was asked for, and what came of it."""
-
-    number: int
-    """Place in the study, from 0 on."""
-    state: State
-    chosen: Mapping[str, Value]
-    """Values of the searched fields."""
-    values: tuple[float, ...] = ()
-    """Of the objectives; of a pruned trial the score at the last rung that it reached."""
-    steps: Mapping[int, float] = field(default_factory=dict)
-    """Epochs of a rung -> score there."""
-    notes: Mapping[str, Any] = field(default_factory=dict)
-    """What was noted of it: ``bracket``, ``reason`` of a failure, ``settings``, ``seeded_from``."""
-
-
 class Trials:
     """One study of Optuna in a journal of its own, made or continued.
 
@@ -69,8 +46,9 @@ class Trials:
         path: The journal.
         name: The study's name.
         directions: "maximize" or "minimize", one for each objective.
+        names: What the objectives are called.
         notes: What is noted of the study when it is made.
-        sampler: What proposes points; a grid's are all :meth:`enqueue`\\ d.
+        sampler: What proposes points, of :data:`sweeps.service.parameters_search.SAMPLERS`.  A grid's are all enqueued.
     """
 
     def __init__(
@@ -79,10 +57,12 @@ class Trials:
         name: str,
         *,
         directions: Sequence[Direction],
+        names: Sequence[str],
         notes: Mapping[str, Any],
-        sampler: SamplerName = "tpe",
+        sampler: str = "tpe",
     ) -> None:
         self.path = path
+        self.sampler = sampler
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         path.parent.mkdir(parents=True, exist_ok=True)
         _mend(path)
@@ -92,6 +72,10 @@ class Trials:
         )
         for key, value in notes.items() if not self._study.user_attrs else ():
             self._study.set_user_attr(key, value)
+        if not self.has_begun:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                self._study.set_metric_names(list(names))
         # A seed that grows with the trials, for a run that continues must not draw the same points again.
         self._study.sampler = _sampler(sampler, seed=len(self._study.get_trials(deepcopy=False)))
 
@@ -106,8 +90,8 @@ class Trials:
 
     @property
     def all(self) -> list[Trial]:
-        """Every trial but those that wait to be asked for."""
-        return [_told(trial) for trial in self._study.get_trials(deepcopy=False) if trial.state != TrialState.WAITING]
+        """Every trial whose point is known; those that wait to be asked for are not."""
+        return [_told(trial) for trial in self._study.get_trials(deepcopy=False) if SETTINGS in trial.user_attrs]
 
     @property
     def n_waiting(self) -> int:
@@ -131,6 +115,12 @@ class Trials:
                 if space.is_tried(name, chosen):
                     chosen[name] = _suggest(trial, name, domain)
         return Trial(number=trial.number, state="running", chosen=chosen)
+
+    def fail_unknown(self) -> None:
+        """Tell trials as failed that a killed driver had begun to ask for: their points are not known."""
+        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
+            if SETTINGS not in trial.user_attrs:
+                self._tell(trial.number, state=TrialState.FAIL)
 
     def note(self, number: int, **notes: Any) -> None:
         """Note something of a trial that runs."""
@@ -159,42 +149,11 @@ class Trials:
                 optuna.create_trial(
                     state=TrialState.COMPLETE,
                     params=dict(trial.chosen),
-                    distributions={name: _distribution(name, space.searched[name]) for name in trial.chosen},
+                    distributions={name: distribution_of(space.searched[name]) for name in trial.chosen},
                     values=list(trial.values),
                     user_attrs={**trial.notes, "seeded_from": origin},
                 )
             )
-
-    def importances(self, fields: Iterable[str], score: Callable[[float], float]) -> dict[str, dict[str, float]]:
-        """Importance of the fields for the first objective: "fanova" and "ped_anova" -> field -> share.
-
-        ``score`` turns a value of that objective into one of which less is better.  Empty where too few trials are
-        finished, or all have one value: then nothing can be told.
-        """
-        finished = [trial for trial in self._study.get_trials(deepcopy=False) if trial.state == TrialState.COMPLETE]
-        if len(finished) < LEAST_FOR_IMPORTANCE or len({trial.values[0] for trial in finished}) < 2:
-            return {}
-        evaluators: dict[str, BaseImportanceEvaluator] = {
-            "fanova": FanovaImportanceEvaluator(seed=IMPORTANCE_SEED),
-            "ped_anova": PedAnovaImportanceEvaluator(),
-        }
-        # fANOVA takes only what every trial has, and p_m is not of those without a masking.
-        everywhere = [name for name in fields if all(name in trial.params for trial in finished)]
-        moving = [name for name in everywhere if len({trial.params[name] for trial in finished}) > 1]
-        if not moving:
-            return {}
-
-        def target(trial: FrozenTrial) -> float:
-            return score(trial.values[0])
-
-        found = {}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            for name, evaluator in evaluators.items():
-                found[name] = optuna.importance.get_param_importances(
-                    self._study, evaluator=evaluator, params=moving, target=target
-                )
-        return found
 
     def _note_steps(self, number: int, steps: Mapping[int, float]) -> None:
         for epochs, score in sorted(steps.items()):
@@ -244,7 +203,8 @@ def _suggest(trial: optuna.Trial, name: str, domain: Domain) -> Value:
     return value  # type: ignore[no-any-return]
 
 
-def _distribution(name: str, domain: Domain) -> BaseDistribution:
+def distribution_of(domain: Domain) -> BaseDistribution:
+    """What is tried of a field, as Optuna has it."""
     if isinstance(domain, Choices):
         return CategoricalDistribution(domain.values)
     if domain.is_whole:
@@ -252,7 +212,7 @@ def _distribution(name: str, domain: Domain) -> BaseDistribution:
     return FloatDistribution(domain.low, domain.high, log=domain.log)
 
 
-def _sampler(name: SamplerName, seed: int) -> optuna.samplers.BaseSampler:
+def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match name:

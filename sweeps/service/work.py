@@ -156,7 +156,9 @@ def train_one(
     progress_seconds: float = PROGRESS_SECONDS,
     train: Train | None = None,
 ) -> list[dict[str, Any]]:
-    """Train one pack and return its records, under halving of every rung that a replica reached, with time, versions, git state and hardware added to ``runtime``.
+    """Train one pack and return its records, with time, versions, git state and hardware added to ``runtime``.
+
+    Under halving these are the records of every rung that a replica reached.
 
     ``progress`` hears of it at most every ``progress_seconds`` and may raise.  ``train`` stands in for
     :func:`adaptbin.training.pack.train_pack` and :func:`adaptbin.training.halving.train_pack_halving`.
