@@ -11,8 +11,8 @@ from typing import Any
 
 from adaptbin.config import Replica
 from adaptbin.data.encode import EncodedTable
-from adaptbin.metrics import get_metric, primary_metric
 from adaptbin.data.registry import get_card
+from adaptbin.metrics import get_metric, primary_metric
 from adaptbin.training.checkpoint import Checkpoint
 from adaptbin.training.pack import PackProgress, train_pack
 

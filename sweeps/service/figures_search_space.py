@@ -205,24 +205,39 @@ def _end_texts(study: SearchStudy, name: str) -> tuple[str, str]:
 
 def _scale_x(axes: Axes, study: SearchStudy, name: str) -> None:
     axes.set_xlabel(name, labelpad=1.5)
-    domain = study.space.searched[name]
-    if isinstance(domain, Range):
-        if domain.log:
-            axes.set_xscale("log")
-    else:
-        axes.set_xticks(range(len(domain.values)), [value_text(value) for value in domain.values])
-        axes.set_xlim(-0.5, len(domain.values) - 0.5)
+    if _is_log(study, name):
+        axes.set_xscale("log")
+    ticks, labels, limits = _ticks(study, name)
+    axes.set_xticks(ticks, labels)
+    axes.set_xticks([], minor=True)
+    axes.set_xlim(*limits)
 
 
 def _scale_y(axes: Axes, study: SearchStudy, name: str) -> None:
     axes.set_ylabel(name)
+    if _is_log(study, name):
+        axes.set_yscale("log")
+    ticks, labels, limits = _ticks(study, name)
+    axes.set_yticks(ticks, labels)
+    axes.set_yticks([], minor=True)
+    axes.set_ylim(*limits)
+
+
+def _ticks(study: SearchStudy, name: str) -> tuple[list[float], list[str], tuple[float, float]]:
+    """Places, their labels, and limits: of a range both ends and the middle, of choices all."""
     domain = study.space.searched[name]
-    if isinstance(domain, Range):
-        if domain.log:
-            axes.set_yscale("log")
-    else:
-        axes.set_yticks(range(len(domain.values)), [value_text(value) for value in domain.values])
-        axes.set_ylim(-0.5, len(domain.values) - 0.5)
+    if not isinstance(domain, Range):
+        places = list(map(float, range(len(domain.values))))
+        return places, [value_text(value) for value in domain.values], (-0.5, len(domain.values) - 0.5)
+    middle = math.sqrt(domain.low * domain.high) if domain.log else (domain.low + domain.high) / 2
+    if domain.is_whole:
+        middle = round(middle)
+    ticks = [domain.low, middle, domain.high]
+    if domain.log:
+        edge = (domain.high / domain.low) ** 0.06
+        return ticks, [f"{tick:.3g}" for tick in ticks], (domain.low / edge, domain.high * edge)
+    edge = 0.06 * (domain.high - domain.low)
+    return ticks, [f"{tick:.3g}" for tick in ticks], (domain.low - edge, domain.high + edge)
 
 
 def _bar(figure: Figure, grid: Any, norm: Normalize, label: str, colours: str = COLOURS) -> None:
