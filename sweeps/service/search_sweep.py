@@ -69,7 +69,7 @@ class SearchSweep(Sweep):
             retry_failed=self._options.retry_failed,
         )
         packs = driver.first()
-        self._study = driver.study
+        self._study = driver.study.told
         reading = self._read()
         with self._tracking(reading) as runs:
             trained: set[str] = set()
@@ -99,7 +99,7 @@ class SearchSweep(Sweep):
     def _train_packs(
         self, driver: SearchDriver, packs: tuple[Pack, ...], tables: Tables, runs: StudyRuns
     ) -> int | None:
-        plan = self._planner.plan(driver.study, self._read())
+        plan = self._planner.plan(driver.study, self._store.read(driver.study.all_replicas))
         with ProgressView(plan, sys.stderr) as view:
             left = self._asked.trials - sum(not trial.is_seeded for trial in driver.study.trials)
             confirmation = (FINALISTS + 1) * len(self._search.confirm_seeds)

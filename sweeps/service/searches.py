@@ -181,10 +181,16 @@ class SearchStudy(Study):
     @property
     def best(self) -> tuple[Trial, ...]:
         """The best trials, at most :data:`FINALISTS`, of different points and none of the default."""
-        found: dict[Point, Trial] = {self.default_point: self.ranked[0]} if self.ranked else {}
+        found: dict[Point, Trial] = {}
         for trial in self.ranked:
-            found.setdefault(self.point_of(trial), trial)
-        return tuple(trial for point, trial in found.items() if point != self.default_point)[:FINALISTS]
+            if (point := self.point_of(trial)) != self.default_point:
+                found.setdefault(point, trial)
+        return tuple(found.values())[:FINALISTS]
+
+    @property
+    def told(self) -> Self:
+        """The same search of the trials alone that are done: nobody knows yet what epochs the others will have."""
+        return replace(self, trials=tuple(trial for trial in self.trials if trial.state != "running"))
 
     @property
     def finalists(self) -> tuple[Point, ...]:
