@@ -83,6 +83,12 @@ def either_train(replicas: Any, table: Any, *, device: str, checkpoint: Any, pro
     return [fake_record(replica) for replica in replicas]
 
 
+@pytest.fixture
+def no_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave the files of pictures out: they take most of the time of a search that trains nothing in earnest."""
+    monkeypatch.setattr("sweeps.service.publish_search.save_figure", lambda *_: [])
+
+
 # MLflow 3.17 uses a loader strategy that SQLAlchemy 2.1 deprecates.
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning")
 @pytest.mark.slow
@@ -181,7 +187,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     before = results(output)
     (journal,) = journals(output)
     asked = {trial.number: trial.params for trial in trials_of(journal)}
-    assert len(before) >= 4 and asked
+    assert len(before) >= 4 and asked, killed.said
     with journal.open("a") as file:
         file.write('{"op_code": 6, "wor')  # killed while it wrote, and while it held the journal's lock
     os.symlink(journal, f"{journal}.lock")
@@ -199,7 +205,7 @@ def test_a_killed_search_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(after) == 8 * 2 + 4 * 3
 
 
-@pytest.mark.usefixtures("no_mlflow")
+@pytest.mark.usefixtures("no_mlflow", "no_pictures")
 class TestTheSampler:
     @pytest.mark.parametrize("sampler", ["tpe", "cmaes", "random", "qmc"])
     def test_every_sampler_proposes_different_points(self, tmp_path: Path, sampler: str) -> None:
@@ -232,7 +238,7 @@ class TestTheSampler:
         assert trials["val_mean"].is_monotonic_decreasing and (trials["core_seconds"] == 0.5).all()
 
 
-@pytest.mark.usefixtures("no_mlflow")
+@pytest.mark.usefixtures("no_mlflow", "no_pictures")
 class TestContinuing:
     def test_the_same_command_trains_nothing_and_more_trials_only_what_is_new(self, tmp_path: Path) -> None:
         runner = CountingRunner()
@@ -296,7 +302,7 @@ class TestContinuing:
         assert len(pd.read_csv(folder_of(tmp_path) / "confirmation.csv")) == 4
 
 
-@pytest.mark.usefixtures("no_mlflow")
+@pytest.mark.usefixtures("no_mlflow", "no_pictures")
 class TestWhatFails:
     def test_a_diverged_trial_is_told_as_failed(self, tmp_path: Path) -> None:
         def is_lost(replica: Replica) -> bool:
@@ -338,7 +344,7 @@ class TestWhatFails:
         assert "No trial is complete, so nothing was found." in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("no_mlflow")
+@pytest.mark.usefixtures("no_mlflow", "no_pictures")
 class TestHalving:
     WORDS = f"{TINY} --halving --trials 20".replace("--epochs 2", "--epochs 9")
 
@@ -372,7 +378,7 @@ class TestHalving:
         assert before.keys() <= results(tmp_path).keys()
 
 
-@pytest.mark.usefixtures("no_mlflow")
+@pytest.mark.usefixtures("no_mlflow", "no_pictures")
 class TestWhatIsAskedFor:
     @pytest.mark.parametrize(
         ("words", "message"),

@@ -67,7 +67,7 @@ def slices_figure(tables: SearchTables, study: SearchStudy) -> Figure:
             x=0.01,
             ha="left",
         )
-    return figure
+        return _laid_out(figure)
 
 
 def parallel_figure(tables: SearchTables, study: SearchStudy) -> Figure:
@@ -111,7 +111,7 @@ def parallel_figure(tables: SearchTables, study: SearchStudy) -> Figure:
             x=0.01,
             ha="left",
         )
-    return figure
+        return _laid_out(figure)
 
 
 def rank_figure(tables: SearchTables, study: SearchStudy) -> Figure:
@@ -150,12 +150,19 @@ def rank_figure(tables: SearchTables, study: SearchStudy) -> Figure:
             f"{study.datasets[0]}: rank of trials on validation (ringed: the best)", size=8, weight="bold", x=0.01,
             ha="left",
         )  # fmt: skip
-    return figure
+        return _laid_out(figure)
 
 
 def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
+    return figure
+
+
+def _laid_out(figure: Figure) -> Figure:
+    """The figure with everything in its place for good: otherwise each file that is written finds it anew."""
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")
     return figure
 
 

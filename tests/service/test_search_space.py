@@ -135,7 +135,11 @@ class TestWhatIsRefused:
             (("dropout=0.5,1",), (), r"dropout must be in \[0, 1\), got 1.0"),
             (("mask_prob=0.1..1",), (), r"mask_prob must be in \[0, 1\), got 1.0"),
             (("masking=none,randm",), (), "masking must be one of none, constant, random, got 'randm'; did you mean"),
-            (("t_init=2..50",), (), "t_init must be at most t_max everywhere in the space, got t_init up to 50 and t_m"),
+            (
+                ("t_init=2..50",),
+                (),
+                "t_init must be at most t_max everywhere in the space, got t_init up to 50 and t_m",
+            ),
             ((), ("t_max=10",), "t_init must be at most t_max everywhere in the space, got t_init up to 20 and t_max"),
             (("tau=1,2",), ("tau=1",), "a field is either searched or fixed, got both for tau"),
             (("mask_prob=0.1,0.2",), ("masking=none",), "mask_prob can be searched where something is masked only"),
