@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
+import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from adaptbin.config import Replica
 from sweeps import search
 from sweeps.service.launch import RayRunner
 from sweeps.service.local import InProcessRunner
-from tests.faults import Run, lock_is_free
+from tests.faults import lock_is_free
 from tests.scripts import (
     CountingRunner,
     artifacts_in_mlflow,
     check_refused,
+    comparable,
     diverging,
     results,
     runs_in_mlflow,
@@ -170,39 +172,52 @@ def test_halving_with_ray(tmp_path: Path) -> None:
     assert {run.info.status for run in kinds["point"]} == {"FINISHED"}
 
 
+WITHOUT_RAY = """
+import sys
+from contextlib import nullcontext
+from unittest import mock
+from sweeps import search
+from sweeps.service.local import InProcessRunner
+from sweeps.service.sweep import Sweep
+
+Sweep._tracking = lambda self, reading: nullcontext(mock.Mock(pages={}))
+sys.exit(search.main(sys.argv[1:], runner=InProcessRunner()))
+"""
+"""The script in a process of its own, in which a kill meets the search itself: `test_faults.py` kills what Ray has."""
+
+
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy is deprecated:DeprecationWarning")
-def test_a_killed_search_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tests.faults.SCRIPT", Path(search.__file__))
+@pytest.mark.usefixtures("no_mlflow", "no_pictures")
+@pytest.mark.parametrize("halving", ["", " --halving"], ids=["", "halving"])
+def test_a_killed_search_goes_on(tmp_path: Path, halving: str) -> None:
     output = tmp_path / "out"
-    words = f"{TINY} {FIXED} --trials 8".replace("--epochs 2", "--epochs 60").split()
-    killed = Run(words, output)
-    end = time.monotonic() + 120
-    while len(results(output)) < 4 and time.monotonic() < end and killed.process.poll() is None:
-        killed.look()
-        time.sleep(0.05)
-    os.killpg(killed.process.pid, signal.SIGKILL)
-    killed.process.wait()
-    killed.wait_until_clean()
+    words = f"{TINY} {FIXED} --trials 12 --pack 6{halving}".replace("--epochs 2", "--epochs 36").split()
+    with subprocess.Popen([sys.executable, "-c", WITHOUT_RAY, *words, "--output", str(output)]) as process:
+        end = time.monotonic() + 200
+        while len(results(output)) < 8 and process.poll() is None and time.monotonic() < end:
+            time.sleep(0.02)
+        assert process.poll() is None, "it ended before it could be killed"
+        process.kill()
     before = results(output)
     (journal,) = journals(output)
     asked = {trial.number: trial.params for trial in trials_of(journal)}
-    assert len(before) >= 4 and asked, killed.said
     with journal.open("a") as file:
         file.write('{"op_code": 6, "wor')  # killed while it wrote, and while it held the journal's lock
     os.symlink(journal, f"{journal}.lock")
 
-    again = Run(words, output)
-    assert again.process.wait(timeout=240) == 0, again.said
-    assert lock_is_free(output)
+    assert search.main([*words, "--output", str(output)], runner=InProcessRunner()) == 0
     after = results(output)
+    if halving:  # a bracket of which some records were written is trained again, to the same numbers
+        before, after = comparable(before), comparable(after)
     assert all(after[name] == record for name, record in before.items()), "a finished result was trained again"
-    trials = trials_of(journal)
-    assert len(trials) == 8 and {trial.state for trial in trials} == {TrialState.COMPLETE}
-    for trial in trials:
-        if asked.get(trial.number):
-            assert trial.params == asked[trial.number]
-    assert len(after) == 8 * 2 + 4 * 3
+    trials = {trial.number: trial for trial in trials_of(journal)}
+    ended = {TrialState.COMPLETE, TrialState.PRUNED} if halving else {TrialState.COMPLETE}
+    assert {trial.state for trial in trials.values() if trial.state != TrialState.FAIL} == ended
+    told = pd.read_csv(folder_of(output) / "trials.csv")
+    assert len(told) == 12 and set(told["state"]) <= {"complete", "pruned"}
+    assert all(trials[number].params == params for number, params in asked.items() if number in set(told["trial"]))
+    assert len(pd.read_csv(folder_of(output) / "confirmation.csv")) >= 3
+    assert lock_is_free(output) and not list((output / "checkpoints").iterdir())
 
 
 @pytest.mark.usefixtures("no_mlflow", "no_pictures")
