@@ -251,6 +251,7 @@ class TestTheSampler:
         assert all(trial.values[1] == 0.5 for trial in trials_of(journal))
         trials = pd.read_csv(folder_of(tmp_path) / "trials.csv")
         assert trials["val_mean"].is_monotonic_decreasing and (trials["core_seconds"] == 0.5).all()
+        assert list(trials["on_front"]) == [True] + [False] * 5  # all take the same time
 
 
 @pytest.mark.usefixtures("no_mlflow", "no_pictures")

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from adaptbin.metrics import get_metric
 from sweeps.service.captions import axis_metric
-from sweeps.service.figures_search import VERMILION, score_limits
+from sweeps.service.figures_search import BLUE, VERMILION, score_limits
 from sweeps.service.figures_style import SETTINGS
 from sweeps.service.search_ranges import Range, value_text
 from sweeps.service.search_space import settings_of
@@ -150,6 +150,26 @@ def rank_figure(tables: SearchTables, study: SearchStudy) -> Figure:
             f"{study.datasets[0]}: rank of trials on validation (ringed: the best)", size=8, weight="bold", x=0.01,
             ha="left",
         )  # fmt: skip
+        return _laid_out(figure)
+
+
+def front_figure(tables: SearchTables, study: SearchStudy) -> Figure:
+    """Score against core-seconds of one replica; the trials that no other one betters in both are joined."""
+    done, metric = _done(tables), get_metric(study.metric)
+    front = done[done["on_front"]].sort_values("core_seconds")
+    with mpl.rc_context(SETTINGS):
+        figure = _figure(3.6, 2.7)
+        axes = figure.add_subplot()
+        axes.plot(done["core_seconds"], done["val_mean"], "o", color=BLUE, ms=3, mew=0, alpha=0.7, label="trial")
+        axes.step(front["core_seconds"], front["val_mean"], "o-", where="post", color=VERMILION, ms=3.5, lw=1.0,
+                  label="bettered by none in both")  # fmt: skip
+        default = done[done["is_default"]]
+        axes.plot(default["core_seconds"], default["val_mean"], "*", color="black", ms=6, label="default")
+        axes.set_xscale("log")
+        axes.set_xlabel("core-seconds of a replica", labelpad=1.5)
+        axes.set_ylabel(f"validation {axis_metric(metric)}")
+        axes.legend(loc="lower right" if metric.higher_is_better else "upper right", frameon=False, fontsize=6)
+        figure.suptitle(f"{study.datasets[0]}: score against time", size=8, weight="bold", x=0.01, ha="left")
         return _laid_out(figure)
 
 

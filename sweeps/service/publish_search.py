@@ -13,7 +13,7 @@ from rich.text import Text
 from adaptbin.metrics import get_metric
 from sweeps.service.captions_search import HALVED, WINNERS_CURSE, caption_text, changes_text, found_text
 from sweeps.service.figures_search import search_figure
-from sweeps.service.figures_search_space import parallel_figure, rank_figure, slices_figure
+from sweeps.service.figures_search_space import front_figure, parallel_figure, rank_figure, slices_figure
 from sweeps.service.figures_style import save_figure
 from sweeps.service.files import write_text
 from sweeps.service.notes import protocol_notes
@@ -37,10 +37,10 @@ def publish(
     test: AskedTest,
 ) -> Published:
     """Write ``trials.csv``, ``replicas.csv``, ``confirmation.csv``, ``significance.csv``, ``importances.csv``,
-    ``table.md``, four pictures, ``caption.txt`` and ``manifest.json``.
+    ``table.md``, pictures, ``caption.txt`` and ``manifest.json``.
 
-    Pictures: ``figure`` (history and importances), ``slices``, ``parallel`` and ``rank``; the last three need two
-    complete trials.  ``study`` is of one data set.
+    Pictures: ``figure`` (history and importances), ``slices``, ``parallel`` and ``rank``, with two objectives also
+    ``front``; all but the first need two complete trials.  ``study`` is of one data set.
     """
     tables = search_tables(records, study, test)
     files = write_tables(
@@ -56,6 +56,8 @@ def publish(
         files += save_figure(slices_figure(tables, study), folder, "slices")
         files += save_figure(parallel_figure(tables, study), folder, "parallel")
         files += save_figure(rank_figure(tables, study), folder, "rank")
+        if len(study.objectives) > 1:
+            files += save_figure(front_figure(tables, study), folder, "front")
     caption = caption_text(tables, study)
     files.append(write_text(folder / "caption.txt", caption))
     files.append(write_text(folder / "table.md", markdown_text(tables, study)))

@@ -179,6 +179,18 @@ class SearchStudy(Study):
         return tuple(sorted(done, key=lambda trial: (-sign * trial.values[0], trial.number)))
 
     @property
+    def front(self) -> tuple[Trial, ...]:
+        """Complete trials that no other one betters in all objectives, the best score first."""
+        sign = get_metric(self.metric).sign
+        found: list[Trial] = []
+        for trial in self.ranked:  # what comes later has no better score, so it must have another advantage
+            costs = [-sign * trial.values[0], *trial.values[1:]]
+            others = [[-sign * other.values[0], *other.values[1:]] for other in found]
+            if not any(all(a <= b for a, b in zip(other, costs, strict=True)) for other in others):
+                found.append(trial)
+        return tuple(found)
+
+    @property
     def best(self) -> tuple[Trial, ...]:
         """The best trials, at most :data:`FINALISTS`, of different points and none of the default."""
         found: dict[Point, Trial] = {}

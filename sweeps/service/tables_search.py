@@ -71,11 +71,13 @@ def search_tables(records: Iterable[Mapping[str, Any]], study: SearchStudy, test
 
 
 def trials_frame(replicas: pd.DataFrame, study: SearchStudy) -> pd.DataFrame:
-    """One row per trial: `rank` (of complete ones, the best 1), `state`, `epochs` that it had, `score` and the fields.
+    """One row per trial: `rank` (of complete ones, the best 1), `state`, `epochs` that it had, its scores and fields.
 
     `val_mean`, `val_sd` and the 95 % t interval `val_low`, `val_high` are over its finished seeds; `core_seconds` are
-    those of one replica, on average.  `seeded_from` names a trial of another search that it was taken over from.
+    those of one replica, on average.  `on_front`: no other trial betters it in all objectives.  `seeded_from` names a
+    trial of another search that it was taken over from.
     """
+    front = study.front
     ranks = {trial.number: rank for rank, trial in enumerate(study.ranked, 1)}
     searched, numbers = replicas[replicas["stage"] == "search"], numbers_of(study)
     rows = []
@@ -89,6 +91,7 @@ def trials_frame(replicas: pd.DataFrame, study: SearchStudy) -> pd.DataFrame:
                 "state": trial.state,
                 "epochs": point.budget.epochs,
                 "is_default": study.point_of(trial) == study.default_point,
+                "on_front": trial in front,
                 **validation_of(group),
                 "core_seconds": trial.notes.get("core_seconds", math.nan),
                 **settings_of(point),
@@ -96,7 +99,7 @@ def trials_frame(replicas: pd.DataFrame, study: SearchStudy) -> pd.DataFrame:
                 "reason": trial.notes.get("reason", ""),
             }
         )
-    columns = ["trial", "rank", "state", "epochs", "is_default", *VALIDATION, "core_seconds", *FIELDS]
+    columns = ["trial", "rank", "state", "epochs", "is_default", "on_front", *VALIDATION, "core_seconds", *FIELDS]
     frame = pd.DataFrame(rows, columns=[*columns, "seeded_from", "reason"])
     order = frame["rank"].fillna(math.inf)
     return frame.assign(order=order).sort_values(["order", "trial"]).drop(columns="order").reset_index(drop=True)
