@@ -30,7 +30,7 @@ LOW_SHARE = 0.02
 def search_figure(tables: SearchTables, study: SearchStudy) -> Figure:
     """Draw history and importances; ids are ``history`` and ``importances``."""
     (dataset,), metric = study.datasets, get_metric(study.metric)
-    footer = wrap_footer([found_text(tables, study), *(f"{note}." for note in protocol_notes(study))], _WIDTH - 0.1)
+    footer = wrap_footer([found_text(tables, study), *(f"{note}." for note in protocol_notes(study))], _WIDTH - 0.3)
     bottom = FOOTER_LINE * len(footer) + 0.08 + _BELOW
     height = bottom + _HEIGHT + _ABOVE
     right = _LEFT + _HISTORY + _BETWEEN

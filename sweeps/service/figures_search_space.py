@@ -166,6 +166,7 @@ def front_figure(tables: SearchTables, study: SearchStudy) -> Figure:
         default = done[done["is_default"]]
         axes.plot(default["core_seconds"], default["val_mean"], "*", color="black", ms=6, label="default")
         axes.set_xscale("log")
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("core-seconds of a replica", labelpad=1.5)
         axes.set_ylabel(f"validation {axis_metric(metric)}")
         axes.legend(loc="lower right" if metric.higher_is_better else "upper right", frameon=False, fontsize=6)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from adaptbin.errors import ConfigError
 from sweeps.service.failures import FailureLog
@@ -19,8 +19,10 @@ from sweeps.service.planner import Planner
 from sweeps.service.results import ResultsStore
 from sweeps.service.search_space import SHAPE, settings_of
 from sweeps.service.searches import Outcome, SearchStudy, Trial
-from sweeps.service.trials import Trials
 from sweeps.service.work import Change, Failure, Steering
+
+if TYPE_CHECKING:
+    from sweeps.service.trials import Trials
 
 END_SECONDS = 10.0
 """Of a time limit, what is left for tables and pictures."""
@@ -158,7 +160,7 @@ class SearchDriver:
             case "pruned":
                 self._trials.prune(number, outcome.steps)
             case _:
-                self._trials.fail(number, outcome.reason)
+                self._trials.fail(number, outcome.reason, outcome.steps)
         told = replace(
             trial,
             state=outcome.state,
@@ -166,8 +168,8 @@ class SearchDriver:
             steps=outcome.steps,
             notes={**trial.notes, **notes, "reason": outcome.reason},
         )
-        self._study = replace(self._study, trials=(*(t for t in self._study.trials if t.number != number), told))
-        self._study = replace(self._study, trials=tuple(sorted(self._study.trials, key=lambda trial: trial.number)))
+        others = [known for known in self._study.trials if known.number != number]
+        self._study = replace(self._study, trials=tuple(sorted([*others, told], key=lambda known: known.number)))
         if outcome.state == "failed":
             self.say(f"trial {number} failed: {outcome.reason}")
         elif self._study.ranked[:1] == (told,):
@@ -295,41 +297,6 @@ class SearchDriver:
             if trial.state == "failed" and self._failures.read(replicas):
                 self._trials.enqueue(trial.chosen)
                 self._most += 1
-
-
-def begin(
-    study: SearchStudy, trials: Trials, others: Mapping[str, Sequence[Trial]], store: ResultsStore, *, is_grid: bool
-) -> int:
-    """Put into a new search what it begins with; -> the number of trials taken over from ``others``.
-
-    These are searches by name that differ in their space alone.  Their finished trials that lie in this space, and
-    have results in ``store``, are taken over; the default is enqueued, and for a grid all its points are.
-    """
-    if trials.has_begun:
-        return 0
-    taken: dict[str, Trial] = {}
-    there = {repr(trial.notes.get("settings")) for trial in trials.all}
-    for name, of_other in others.items():
-        for trial in of_other:
-            settings = trial.notes.get("settings")
-            if trial.state != "complete" or settings is None or repr(settings) in there:
-                continue
-            if (chosen := study.space.values_of(settings)) is None:
-                continue
-            again = replace(trial, chosen=chosen)
-            replicas = study.replicas_of(study.point_of(again))
-            if len(store.read(replicas).records) == len(replicas):
-                there.add(repr(settings))
-                taken[f"{name}/{trial.number}"] = again
-    for origin, trial in taken.items():  # one by one: each has its origin
-        trials.seed([trial], study.space, origin)
-    default = study.space.values_of(settings_of(study.default_point))
-    if default is not None:
-        trials.enqueue(default, once=True)
-    for chosen in study.space.grid() if is_grid else ():
-        trials.enqueue(chosen, once=True)
-    trials.begin()
-    return len(taken)
 
 
 def refuse(request: object) -> tuple[Change, str]:

@@ -17,7 +17,8 @@ from sweeps.service.points import Study
 from sweeps.service.progress import ProgressView
 from sweeps.service.recorder import Recorder
 from sweeps.service.results import Reading
-from sweeps.service.search_driver import SearchDriver, begin, refuse
+from sweeps.service.search_driver import SearchDriver, refuse
+from sweeps.service.search_start import begin
 from sweeps.service.searches import FINALISTS, SearchStudy, Trial
 from sweeps.service.steering import Steering
 from sweeps.service.sweep import Sweep
@@ -38,7 +39,8 @@ class SearchSweep(Sweep):
         self._asked: SearchOptions = options.search
         self._together = points_together(options)
         # A pack holds what is asked for at once, however many workers there are.
-        super().__init__(replace(options, pack=max(1, self._together * len(study.seeds))), study, runner)
+        pack = self._together * len(study.seeds) if options.pack is None else options.pack
+        super().__init__(replace(options, pack=pack), study, runner)
 
     def run(self) -> int:
         """See :class:`Sweep`.  ``--budget`` ends the asking: no seed is left out."""

@@ -137,8 +137,9 @@ class Trials:
         self._note_steps(number, steps)
         self._tell(number, state=TrialState.PRUNED)
 
-    def fail(self, number: int, reason: str) -> None:
-        """Tell that a trial has no score, and why."""
+    def fail(self, number: int, reason: str, steps: Mapping[int, float]) -> None:
+        """Tell that a trial has no score, and why; ``steps`` are scores at rungs before that."""
+        self._note_steps(number, steps)
         self.note(number, reason=reason)
         self._tell(number, state=TrialState.FAIL)
 
