@@ -299,6 +299,16 @@ class Budget(_Config):
             value = getattr(self, name)
             _check_number(name, value, f"a whole number >= {least}", _whole(value, least))
 
+    def at_rung(self, epochs: int) -> Budget:
+        """What a replica has had that halving ranks after so many epochs.
+
+        Before the last epoch that is one probe of a fifth of the probe epochs: enough to tell which points are worth
+        going on with, where full probes would cost more than halving saves.
+        """
+        if epochs == self.epochs:
+            return self
+        return Budget(epochs=epochs, probe_epochs=-(-self.probe_epochs // 5), probes=1)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Finetuning(_Config):

@@ -8,8 +8,10 @@ from typing import Any, Literal
 
 import torch
 
-from adaptbin.config import Replica
+from adaptbin.config import RECONSTRUCTED, Replica
 from adaptbin.data.encode import EncodedRows, EncodedTable
+from adaptbin.encoders.mlp import decoder_blocks
+from adaptbin.encoders.registry import make_encoder
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.grouping import by_model, model_id, stack_key
 from adaptbin.training.checkpoint import Checkpoint
@@ -21,10 +23,14 @@ from adaptbin.training.pretexts import PRETEXTS
 from adaptbin.training.pretrain import Pretraining
 from adaptbin.training.records import probe_records, record_of, runtime_of
 from adaptbin.training.resume import PackState, Stopwatch
+from adaptbin.training.rows import columns_of
 
 STACK_ON_CPU = 5
-"""Replicas computed together on a CPU core: more of them leave its caches, fewer pay for calls."""
+"""Most replicas computed together on a CPU core: more of them leave its caches, fewer pay for calls."""
 
+STACK_BYTES = 5 << 19
+"""Weights of the perceptrons computed together on a CPU core, at most, if there are several: with gradients and moments
+they are four times as much.  Encoders that autograd differentiates pay more for calls than for caches."""
 
 Phase = Literal["pretrain", "probe", "finetune"]
 
@@ -102,8 +108,8 @@ def stacks_of(replicas: Sequence[Replica], table: EncodedRows, device: torch.dev
     target = torch.device(device)
     graphs = graphs_for(target)
     draws = EpochDraws.of_pretraining(replicas, table, target, graphs)
-    kind = PRETEXTS[replicas[0].hyperparameters.pretext]
-    return [kind(replicas[a:b], table, target, draws=draws, graphs=graphs) for a, b in _bounds(len(replicas), target)]
+    kind, bounds = PRETEXTS[replicas[0].hyperparameters.pretext], _bounds(replicas, table, target)
+    return [kind(replicas[a:b], table, target, draws=draws, graphs=graphs) for a, b in bounds]
 
 
 def finetunings_of(
@@ -125,19 +131,30 @@ def finetunings_of(
             draws=draws,
             graphs=graphs,
         )
-        for a, b in _bounds(len(replicas), target)
+        for a, b in _bounds(replicas, table, target)
     ]
 
 
-def _bounds(replicas: int, device: torch.device) -> list[tuple[int, int]]:
-    count = -(-replicas // stack_size(replicas, device))
-    bounds = [round(i * replicas / count) for i in range(count + 1)]
+def _bounds(replicas: Sequence[Replica], table: EncodedRows, device: torch.device) -> list[tuple[int, int]]:
+    count = -(-len(replicas) // stack_size(len(replicas), device, _weights(replicas[0], table)))
+    bounds = [round(i * len(replicas) / count) for i in range(count + 1)]
     return list(zip(bounds[:-1], bounds[1:], strict=True))
 
 
-def stack_size(replicas: int, device: torch.device) -> int:
-    """How many of so many replicas are computed together."""
-    return STACK_ON_CPU if device.type == "cpu" else replicas
+def _weights(replica: Replica, table: EncodedRows) -> int:
+    """Weights of one perceptron and its decoders' hidden blocks; 0 of another encoder."""
+    architecture = replica.architecture
+    if architecture.encoder != "mlp":
+        return 0
+    decoders = len(RECONSTRUCTED[replica.hyperparameters.pretext]) * decoder_blocks(architecture, replica.protocol)
+    return make_encoder(columns_of(table), architecture).products + decoders * architecture.width**2
+
+
+def stack_size(replicas: int, device: torch.device, weights: int = 0) -> int:
+    """How many of so many replicas, each with so many ``weights``, are computed together."""
+    if device.type != "cpu":
+        return replicas
+    return max(1, min(STACK_ON_CPU, STACK_BYTES // (4 * weights))) if weights else STACK_ON_CPU
 
 
 def check_pack(replicas: Sequence[Replica], table: EncodedTable) -> None:

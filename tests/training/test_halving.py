@@ -46,7 +46,7 @@ def without_runtime(records: Sequence[dict[str, Any]]) -> list[str]:
 
 
 def at(rung: int, replicas: Sequence[Replica]) -> list[Replica]:
-    return [replace(r, budget=replace(r.budget, epochs=rung)) for r in replicas]
+    return [replace(r, budget=r.budget.at_rung(rung)) for r in replicas]
 
 
 def rung_of(record: dict[str, Any]) -> int:
@@ -79,6 +79,14 @@ def test_a_record_of_a_rung_is_that_of_a_replica_with_so_many_epochs() -> None:
         there = [record for record in found if rung_of(record) == rung]
         expected = {record["id"]: record for record in train_pack(at(rung, PACK), TABLE)}
         assert there and without_runtime(there) == without_runtime([expected[record["id"]] for record in there])
+
+
+def test_rungs_are_probed_once_and_shortly() -> None:
+    budget = Budget(epochs=100, probe_epochs=51, probes=5)
+    assert budget.at_rung(11) == Budget(epochs=11, probe_epochs=11, probes=1)
+    assert budget.at_rung(100) is budget
+    probes = {rung_of(record): len(record["probes"]) for record in halved()}
+    assert probes == {2: 1, 6: 1, 18: BUDGET.probes}
 
 
 def test_the_best_third_on_validation_goes_on_with_all_seeds() -> None:

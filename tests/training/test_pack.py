@@ -15,7 +15,7 @@ from adaptbin.config import Budget, Protocol, Replica, SeedsVary
 from adaptbin.errors import ConfigError
 from adaptbin.tasks import Task
 from adaptbin.training.checkpoint import FolderCheckpoint
-from adaptbin.training.pack import PackProgress, train_pack
+from adaptbin.training.pack import PackProgress, stack_size, stacks_of, train_pack
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from tests.paths import BOTH, switched, usable_sets, using
 from tests.training.tables import ARCHITECTURE, EAGER, small_replica, small_table
@@ -231,3 +231,19 @@ def test_results_do_not_read_the_global_generator() -> None:
     first = train_pack([make(0)], table)[0]
     torch.manual_seed(2)
     assert without_runtime(first) == without_runtime(train_pack([make(0)], table)[0])
+
+
+@pytest.mark.parametrize(
+    ("weights", "expected"), [(0, 5), (1_000, 5), (131_072, 5), (131_073, 4), (327_681, 1), (10**7, 1)]
+)
+def test_large_models_are_computed_in_smaller_stacks(weights: int, expected: int) -> None:
+    assert stack_size(10, torch.device("cpu"), weights) == expected
+    assert stack_size(10, torch.device("meta"), weights) == 10  # as any other device
+
+
+def test_stacks_of_wide_perceptrons_hold_one_replica_and_of_other_encoders_several() -> None:
+    table = small_table()
+    wide = [replace(r, architecture=replace(ARCHITECTURE, width=1024)) for r in CROWD[:3]]
+    assert [len(stack.replicas) for stack in stacks_of(wide, table)] == [1, 1, 1]
+    resnet = [replace(r, architecture=replace(ARCHITECTURE, width=1024, encoder="resnet")) for r in CROWD[:3]]
+    assert [len(stack.replicas) for stack in stacks_of(resnet, table)] == [3]
