@@ -23,6 +23,7 @@ from sweeps import (
     finetune,
     masking,
     report,
+    search,
     sensitivity,
     variance,
 )
@@ -43,15 +44,24 @@ COMMANDS = [
     if line.strip()
 ]
 PYTHON = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-OPTIONS = [
-    cell for row in re.findall(r"^\|[^|]+\| (.+) \|$", README, re.MULTILINE) for cell in re.findall(r"`(--[^`]+)`", row)
-]
+SEARCH = re.search(r"## Searching good settings\n.*?(?=\n## )", README, re.DOTALL)
+assert SEARCH is not None
+
+
+def options_in(text: str) -> list[str]:
+    rows = re.findall(r"^\|[^|]+\| (.+) \|$", text, re.MULTILINE)
+    return [cell for row in rows for cell in re.findall(r"`(--[^`]+)`", row)]
+
+
+SEARCH_OPTIONS = options_in(SEARCH[0])
+OPTIONS = options_in(README.replace(SEARCH[0], ""))
 TINY = ["--seeds", "2", "--epochs", "2", "--probe-epochs", "2", "--probes", "2"]
 TINY_OF = {
     finetune: ["--seeds", "2", "--epochs", "2", "--finetune-epochs", "2"],
     architecture: ["--seeds", "2", "--finetune-epochs", "2", "--depth", "1", "--width", "128"],
+    search: [*TINY, "--trials", "4", "--confirm-seeds", "2", "--fix", "width=64", "--fix", "depth=1"],
 }
-"""Script that has no probes -> what it has in place of ``TINY``."""
+"""Script that is small in another way -> what it has in place of ``TINY``."""
 
 
 def test_the_readme_has_commands() -> None:
@@ -97,13 +107,14 @@ SCRIPTS = {
     "sweeps/benchmark.py": (benchmark, 94),
     "sweeps/finetune.py": (finetune, 16),
     "sweeps/architecture.py": (architecture, 4),
+    "sweeps/search.py": (search, 4 * 2 + 4 * 2),
     "sweeps/variance.py": (variance, 6),
 }
 """Script -> its module, and the replicas that it trains on one data set with two seeds."""
 GRIDS = {"w_sord=1,3,10": 12, "w_sord=1,3,10*tau=1e-4,1e-3": 12}
 """First grid of a command -> the replicas of all that it asks for."""
 FILES = ("figure.png", "figure.pdf", "figure.svg", "caption.txt", "replicas.csv", "manifest.json")
-POINTS = {"benchmark": "candidates.csv", "finetune": "table.csv"}
+POINTS = {"benchmark": "candidates.csv", "finetune": "table.csv", "search": "trials.csv"}
 """Study -> its table of points, where that has another name than ``points.csv``."""
 
 
@@ -238,10 +249,17 @@ def test_python_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (tmp_path / "few_labels.png").stat().st_size > 0
 
 
-@pytest.mark.parametrize("option", OPTIONS)
-def test_option_named_in_the_readme(option: str) -> None:
+@pytest.mark.parametrize(
+    ("script", "option"),
+    [*((sensitivity, option) for option in OPTIONS), *((search, option) for option in SEARCH_OPTIONS)],
+)
+def test_option_named_in_the_readme(script: Any, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = re.search(r"lines such as (.+?) \|", README)
+    assert lines is not None
+    (tmp_path / "space.yaml").write_text("\n".join(re.findall(r"`([^`]+)`", lines[1])))
     options = parse_options(
-        ["--dataset", "eol", *shlex.split(option)], prog="sensitivity.py", about="", own_options=sensitivity.OPTIONS
+        ["--dataset", "eol", *shlex.split(option)], prog="x.py", about="", own_options=script.OPTIONS
     )
     assert options is not None
 

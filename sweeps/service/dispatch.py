@@ -48,7 +48,16 @@ class PackQueue:
     called in the thread ``calls``.
     """
 
-    def __init__(self, packs: Sequence[Pack], listener: Listener, calls: CallThread, forget: Forget) -> None:
+    def __init__(
+        self,
+        packs: Sequence[Pack],
+        listener: Listener,
+        calls: CallThread,
+        forget: Forget,
+        more: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``more``: whether further packs will be added, so that the queue is not over when it is empty."""
+        self._more = more
         self._waiting = deque(packs)
         self._listener = listener
         self._calls = calls
@@ -68,8 +77,8 @@ class PackQueue:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing waits and nothing is in training."""
-        return not self._waiting and not self._training
+        """Whether nothing waits, nothing is in training, and nothing more is to come."""
+        return not self._waiting and not self._training and not self._more()
 
     @property
     def waiting(self) -> list[Pack]:
@@ -170,7 +179,7 @@ class PackQueue:
             left = tuple(replica for replica in pack.replicas if replica.id not in held)
             if left:
                 whole = len(left) == len(pack.replicas)
-                self._waiting.append(pack if whole else Pack(left, resumes=(pack.key, *pack.resumes)))
+                self._waiting.append(pack if whole else replace(pack, replicas=left, resumes=_states_of(pack)))
         for training in self._training.values():
             training.stops = self._wanted(training.pack) != training.pack
 
@@ -195,7 +204,7 @@ class PackQueue:
         if len(pack.replicas) < 2:
             self._calls.post(self._listener.failed, pack, failure)
             return
-        halves = [replace(half, resumes=(pack.key, *pack.resumes)) for half in pack.halves()]
+        halves = [replace(half, resumes=_states_of(pack)) for half in pack.halves()]
         self._again(halves, pack, f"{failure.reason}; goes on in two halves")
 
     def _again(self, packs: Sequence[Pack], old: Pack, reason: str) -> None:
@@ -208,7 +217,7 @@ class PackQueue:
         left = tuple(replica for replica in pack.replicas if replica.id not in self._withdrawn)
         if len(left) == len(pack.replicas):
             return pack
-        return Pack(left, resumes=(pack.key, *pack.resumes)) if left else None
+        return replace(pack, replicas=left, resumes=_states_of(pack)) if left else None
 
     def _spent(self, pack: Pack) -> list[str]:
         """Checkpoints that nobody needs once ``pack`` is stored: its own, and those all of whose parts are done."""
@@ -220,6 +229,11 @@ class PackQueue:
         self._listener.finished(pack, unpack_records(records))
         for key in spent:  # only now: the records are on disk
             self._forget(key)
+
+
+def _states_of(pack: Pack) -> tuple[str, ...]:
+    """What a part of the pack goes on from."""
+    return (pack.key, *pack.resumes)
 
 
 def pack_records(records: Sequence[Mapping[str, Any]]) -> npt.NDArray[np.uint8]:

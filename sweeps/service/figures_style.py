@@ -50,14 +50,14 @@ def darkened(colour: str) -> tuple[float, float, float]:
     return 0.75 * red, 0.75 * green, 0.75 * blue
 
 
-def save_figure(figure: Figure, folder: Path) -> list[Path]:
-    """Write ``figure.png`` (300 dpi), ``figure.pdf`` and ``figure.svg``, each atomically and free of dates."""
+def save_figure(figure: Figure, folder: Path, name: str = "figure") -> list[Path]:
+    """Write ``<name>.png`` (300 dpi), ``.pdf`` and ``.svg``, each atomically and free of dates."""
 
     def save(kind: str, metadata: dict[str, None]) -> Path:
         def write(file: IO[bytes]) -> None:
             figure.savefig(file, format=kind, dpi=300, metadata=metadata)
 
-        return write_atomically(folder / f"figure.{kind}", write)
+        return write_atomically(folder / f"{name}.{kind}", write)
 
     with mpl.rc_context(SETTINGS):
         return [save("png", {}), save("pdf", {"CreationDate": None}), save("svg", {"Date": None})]

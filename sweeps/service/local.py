@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,10 @@ from sweeps.service.work import Failure, Job, Listener, Train, is_out_of_memory,
 
 if TYPE_CHECKING:
     from adaptbin.data.encode import EncodedTable
+
+
+WAIT_SECONDS = 0.02
+"""Between two looks for packs to come."""
 
 
 class InProcessRunner:
@@ -49,7 +54,7 @@ class InProcessRunner:
 
     def _train_all(self, job: Job, listener: Listener, calls: CallThread, interruption: Interruption) -> None:
         git = git_state()
-        queue = PackQueue(job.packs, listener, calls, job.forget)
+        queue = PackQueue(job.packs, listener, calls, job.forget, job.more)
         name = "here"
 
         def progress(state: Any) -> None:
@@ -60,9 +65,14 @@ class InProcessRunner:
             if queue.stops(name):
                 raise _Stopped
 
-        while (pack := queue.take(name)) is not None:
+        while not queue.is_over:
             interruption.check()
             calls.check()
+            pack = queue.take(name)
+            if pack is None:
+                time.sleep(WAIT_SECONDS)
+                _steer(job, queue)
+                continue
             queue.report(name, {"event": "began", "cpus": job.resources.cpus, "gpus": job.resources.gpus})
             try:
                 records = train_one(

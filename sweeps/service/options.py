@@ -26,6 +26,7 @@ from sweeps.service.own_tables import read_data_sets, write_asked_card
 from sweeps.service.panel_words import chosen_grids, panels_asked
 from sweeps.service.panels import PANELS
 from sweeps.service.parameters import PRESETS, parameters
+from sweeps.service.parameters_search import SearchOptions, resolve_search
 from sweeps.service.plan import Resources
 from sweeps.service.point_fields import Value
 from sweeps.service.points import AskedTest
@@ -109,6 +110,8 @@ class Options:
     seed: int | None = None
     overwrite: bool = False
     """Whether a model in that folder may be replaced."""
+    search: SearchOptions | None = None
+    """What is asked of a search; None in every other script."""
 
     @property
     def datasets(self) -> tuple[str, ...]:
@@ -291,6 +294,10 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
         own["encoders"] = tuple(name for name in ENCODERS if name in encoders)
     if "finetune_epochs" in given:
         own["finetuning"] = Finetuning(epochs=_or(given["finetune_epochs"], PRESETS[given["preset"]].finetune_epochs))
+    if "trials" in given:
+        preset = PRESETS[given["preset"]]
+        epochs = _or(given["epochs"], preset.epochs)
+        own["search"] = resolve_search(given, seeds=preset.seeds, epochs=epochs)
     if "masking" in given:
         own["default"] = _default_point(given)
     return own
@@ -326,7 +333,7 @@ def _or(value: Any, otherwise: Any) -> Any:
 def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options for the manifest: plain values, lists flat, no password, and no folder, which decides no number."""
     folders = (
-        *("output", "data_dir", "storage", "choice_from", "export"),
+        *("output", "data_dir", "storage", "choice_from", "export", "space"),
         *("card", "write_card", "split_file", "test_file"),
     )
     typed = {name: _plain(value) for name, value in given.items() if value not in (None, ()) and name not in folders}

@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 from adaptbin.config import Replica
 from adaptbin.errors import ConfigError, ResourceError
@@ -62,6 +63,25 @@ def require_fit(resources: Resources, nodes: Sequence[Node]) -> None:
         raise ResourceError(f"a pack must fit on one machine, got {resources} per pack; there: {there}")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Halving:
+    """Successive halving inside a pack: at each rung but the last the best of its points go on, the others leave.
+
+    Raises ConfigError unless the rungs are whole numbers of epochs that go up, and ``keep`` is between 0 and 1.
+    """
+
+    rungs: tuple[int, ...]
+    """Epochs of each rung, the last one those of the replicas."""
+    keep: float = 1 / 3
+    """Share of the points that go on."""
+
+    def __post_init__(self) -> None:
+        if len(self.rungs) < 2 or self.rungs[0] < 1 or any(a >= b for a, b in pairwise(self.rungs)):
+            raise ConfigError(f"rungs must be two whole numbers or more, each above the last, got {list(self.rungs)}")
+        if not 0 < self.keep < 1:
+            raise ConfigError(f"the share to keep must be between 0 and 1, got {self.keep!r}")
+
+
 @dataclass(frozen=True)
 class Pack:
     """Replicas trained together.  They share data set, shapes, protocol and split."""
@@ -69,11 +89,16 @@ class Pack:
     replicas: tuple[Replica, ...]
     resumes: tuple[str, ...] = ()
     """Keys of packs that these replicas were cut from, whose states they can go on from; the best first."""
+    halving: Halving | None = None
+    """How the worse replicas leave before the end; None: all are trained to it."""
 
     @cached_property
     def key(self) -> str:
-        """16 hex digits that name this set of replicas; also the name of its checkpoint folder."""
-        return hashlib.sha256(" ".join(replica.id for replica in self.replicas).encode()).hexdigest()[:16]
+        """16 hex digits that name this set of replicas and its halving; also the name of its checkpoint folder."""
+        words = [replica.id for replica in self.replicas]
+        if self.halving is not None:
+            words.append(str(self.halving))
+        return hashlib.sha256(" ".join(words).encode()).hexdigest()[:16]
 
     @property
     def dataset(self) -> str:
@@ -101,7 +126,7 @@ class Pack:
         if not rest:
             middle = len(self.replicas) // 2
             first, rest = list(self.replicas[:middle]), [list(self.replicas[middle:])]
-        return [Pack(tuple(part)) for part in (first, *rest) if part]
+        return [Pack(tuple(part), halving=self.halving) for part in (first, *rest) if part]
 
 
 @dataclass(frozen=True)

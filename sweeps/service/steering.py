@@ -77,6 +77,11 @@ class Steering:
         with suppress(OSError):
             (self._folder / "status.json").unlink(missing_ok=True)
 
+    @property
+    def more(self) -> bool:
+        """False: what nobody asks for does not come."""
+        return False
+
     def changes(self) -> Sequence[Change]:
         """See :class:`sweeps.service.work.Steering`.  What is wrong with a request is told to who made it."""
         if time.monotonic() - self._told >= STATUS_SECONDS:

@@ -51,11 +51,12 @@ def run_script(
     own_options: Iterable[click.Parameter],
     build: Callable[[Options], Study],
     runner: Runner | None = None,
+    kind: type[Sweep] | None = None,
 ) -> int:
     """Run a script and return its exit code.
 
     ``own_options``: what it has besides the options of all.  ``build`` makes its study, which knows how to publish
-    itself.
+    itself.  ``kind``: what runs it, by default :class:`Sweep`.
 
     0: every replica asked for has a result (``--plan`` and ``--help``: always).  1: some have none, or a file could not
     be written.  2: the request was refused, before anything was trained.  128 + n: stopped by signal n.
@@ -70,7 +71,7 @@ def run_script(
                 from sweeps.service.export import export
 
                 return export(options, study)
-            return Sweep(options, study, runner or _ray_runner(options)).run()
+            return (kind or Sweep)(options, study, runner or _ray_runner(options)).run()
     except AdaptBinError as error:
         _complain(f"error: {error}")
         return 2
@@ -168,13 +169,7 @@ class Sweep:
                 return self._change(request, view, tables)
 
             def status() -> Mapping[str, Any]:
-                names = "+".join(self._study.datasets)
-                return {
-                    "study": f"{self._study.name} {names}",
-                    "pid": os.getpid(),
-                    "host": socket.gethostname(),
-                    **view.status,
-                }
+                return {**self._identity(), **view.status}
 
             with Steering(self._store.output, answer, status) as steering:
                 job = Job(
@@ -186,6 +181,11 @@ class Sweep:
                     steering,
                 )
                 return self._runner.run(job, Recorder(self._store, self._failures, runs, view))
+
+    def _identity(self) -> dict[str, Any]:
+        """What trains, and where; for whoever asks."""
+        names = "+".join(self._study.datasets)
+        return {"study": f"{self._study.name} {names}", "pid": os.getpid(), "host": socket.gethostname()}
 
     def _change(self, request: Request, view: ProgressView, tables: Tables) -> tuple[Change, str]:
         """Extend or cut the study while it trains.  Raises ConfigError when that cannot be."""

@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
@@ -46,6 +47,10 @@ class Job:
     """Where states of unfinished packs are kept; None trains without."""
     steering: Steering | None = None
     """Who may add or withdraw replicas meanwhile."""
+
+    def more(self) -> bool:
+        """Whether further packs will be added."""
+        return self.steering is not None and self.steering.more
 
     def forget(self, key: str) -> None:
         """Remove the checkpoint of the pack of that key."""
@@ -112,6 +117,10 @@ class Change:
 class Steering(Protocol):
     """Asked by the runner about once a second, in its main thread."""
 
+    @property
+    def more(self) -> bool:
+        """Whether packs will be added whatever is asked for: the run waits for them."""
+
     def changes(self) -> Sequence[Change]:
         """What was asked for since the last call."""
 
@@ -149,14 +158,16 @@ def train_one(
 ) -> list[dict[str, Any]]:
     """Train one pack and return its records, with time, versions, git state and hardware added to ``runtime``.
 
+    Under halving these are the records of every rung that a replica reached.
+
     ``progress`` hears of it at most every ``progress_seconds`` and may raise.  ``train`` stands in for
-    :func:`adaptbin.training.pack.train_pack`.
+    :func:`adaptbin.training.pack.train_pack` and :func:`adaptbin.training.halving.train_pack_halving`.
     """
     started = datetime.now(UTC)
     if train is None:
-        from adaptbin.training.pack import train_pack
-
-        train = train_pack
+        train = _train_pack(pack)
+    elif pack.halving is not None:
+        train = partial(train, **asdict(pack.halving))
     if torch := sys.modules.get("torch"):  # what stands in for training may do without
         torch.set_num_threads(threads)
     records = train(
@@ -172,6 +183,17 @@ def train_one(
     for record in records:
         record["runtime"] = {**record["runtime"], **stamp}
     return records
+
+
+def _train_pack(pack: Pack) -> Train:
+    """What trains the pack."""
+    if pack.halving is not None:
+        from adaptbin.training.halving import train_pack_halving
+
+        return partial(train_pack_halving, **asdict(pack.halving))
+    from adaptbin.training.pack import train_pack
+
+    return train_pack
 
 
 def is_out_of_memory(error: BaseException) -> bool:

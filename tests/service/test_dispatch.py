@@ -14,7 +14,7 @@ from adaptbin.data import get_card
 from sweeps.service.calls import CallThread
 from sweeps.service.dispatch import MAX_DEATHS, PackQueue, pack_records, unpack_records
 from sweeps.service.panels import SensitivityStudy, get_panels
-from sweeps.service.plan import Pack, make_plan
+from sweeps.service.plan import Halving, Pack, make_plan
 from sweeps.service.work import Failure
 from tests.service.fakes import Hearing, fake_record, progress_at
 
@@ -211,3 +211,28 @@ def test_reports_of_unknown_packs_say_nothing() -> None:
         it.queue.ran_out_of_memory("nobody", GONE)
         assert it.queue.began("nobody") == {} and it.queue.training("nobody") is None
     assert it.heard.reports == 0
+
+
+def test_a_queue_to_which_more_is_to_come_is_not_over() -> None:
+    coming = True
+    with CallThread() as calls:
+        queue = PackQueue([], Hearing(), calls, lambda key: None, more=lambda: coming)
+        assert queue.take("a") is None and not queue.is_over
+        coming = False
+        assert queue.is_over
+
+
+def test_a_part_of_a_pack_is_halved_as_the_whole_is() -> None:
+    halving = Halving(rungs=(1, 3), keep=0.5)
+    whole = Pack(PACKS[0].replicas[:4], halving=halving)
+    assert whole.key != Pack(whole.replicas).key
+    with CallThread() as calls:
+        queue = PackQueue([whole], Hearing(), calls, lambda key: None)
+        assert queue.take("a") == whole
+        queue.ran_out_of_memory("a", Failure("too large"))
+        halves = [queue.take(name) for name in "bc"]
+        assert [(half.halving, half.resumes) for half in halves if half] == [(halving, (whole.key,))] * 2
+        queue.withdraw([whole.replicas[0].id])
+        queue.stopped("b")
+        left = queue.take("d")
+        assert left is not None and left.halving == halving and len(left.replicas) == 1

@@ -28,7 +28,7 @@ from sweeps.service.launch.fit import Fit
 from sweeps.service.launch.trial import from_config, granted_device, to_config
 from sweeps.service.local import InProcessRunner
 from sweeps.service.panels import SensitivityStudy, get_panels
-from sweeps.service.plan import Pack, Resources, make_plan
+from sweeps.service.plan import Halving, Pack, Resources, make_plan
 from sweeps.service.work import Change, Failure, Job, first_line, is_out_of_memory, last_line, threads
 from tests.service.fakes import Hearing, fake_record, fake_train
 
@@ -158,6 +158,8 @@ def test_a_pack_travels_as_one_short_word() -> None:
     config = to_config(pack)
     assert from_config(config) == pack
     assert len(config["pack"]) < 2000
+    halved = Pack(pack.replicas, halving=Halving(rungs=(1, 3), keep=0.5))
+    assert from_config(to_config(halved)) == halved
 
 
 def test_kernel_kills_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -249,6 +251,7 @@ def test_ray_with_every_kind_of_trouble(breast_cancer: EncodedTable, tmp_path: P
         """Once the first pack trains, wants one replica less and one pack more."""
 
         asked = False
+        more = False
 
         def changes(self) -> list[Change]:
             if self.asked or not any(pack == PACKS[0] for pack, _ in heard.workers):

@@ -55,7 +55,7 @@ class Fit:
         tuner = tune.Tuner(
             tune.with_resources(tune.with_parameters(trial, **shared), {"cpu": resources.cpus, "gpu": resources.gpus}),
             tune_config=tune.TuneConfig(
-                search_alg=_searcher(self.queue),
+                search_alg=_searcher(self),
                 scheduler=_scheduler(self.queue),
                 num_samples=-1,  # until the queue is over
                 reuse_actors=True,
@@ -112,17 +112,22 @@ class Fit:
         self.queue.all_stopped("Ray's memory monitor stopped the run; goes on from its checkpoint")
 
 
-def _searcher(queue: PackQueue) -> Any:
+def _searcher(fit: Fit) -> Any:
     """The queue as what Tune asks for trials."""
     from ray.tune.search import Searcher
 
     class FromQueue(_NotPickled, Searcher):
-        def __init__(self, queue: PackQueue) -> None:
+        def __init__(self, fit: Fit) -> None:
             super().__init__()
-            self._queue = queue
+            self._fit = fit
+            self._queue = fit.queue
 
         def suggest(self, trial_id: str) -> Any:
             pack = self._queue.take(trial_id)
+            if pack is None:
+                # Where nothing trains, Tune takes no steps, only asks again and again, for ten minutes at most.
+                self._fit.check()
+                pack = self._queue.take(trial_id)
             if pack is not None:
                 return to_config(pack)
             return Searcher.FINISHED if self._queue.is_over else None
@@ -137,7 +142,7 @@ def _searcher(queue: PackQueue) -> Any:
         def restore(self, checkpoint_path: str) -> None:
             raise NotImplementedError("a run is continued from results and checkpoints, never from Tune's own state")
 
-    return FromQueue(queue)
+    return FromQueue(fit)
 
 
 def _scheduler(queue: PackQueue) -> Any:

@@ -109,7 +109,7 @@ class RayRunner:
 
         try:
             with CallThread() as calls:
-                queue = PackQueue(job.packs, listener, calls, job.forget)
+                queue = PackQueue(job.packs, listener, calls, job.forget, job.more)
                 fit = Fit(queue, calls, job.steering, interruption)
                 while not queue.is_over:
                     fit.run(shared, job.resources, Path(tempfile.mkdtemp(prefix="tune-", dir=temporary)))

@@ -10,13 +10,14 @@ import socket
 import sys
 import zlib
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from adaptbin.config import Replica
 from adaptbin.errors import ResourceError
 from sweeps.service.dispatch import pack_records
 from sweeps.service.kernel_kills import kernel_kills
-from sweeps.service.plan import Pack
+from sweeps.service.plan import Halving, Pack
 from sweeps.service.work import Failure, is_out_of_memory, threads, train_one
 
 STOP_SECONDS = "3600"
@@ -75,14 +76,18 @@ def trial(config: Mapping[str, Any], *, tables: Mapping[Any, Any], settings: Map
 
 def to_config(pack: Pack) -> dict[str, str]:
     """A pack as a trial's configuration: one short string, which Tune copies and stores without looking into it."""
-    parts = {"replicas": [replica.identity() for replica in pack.replicas], "resumes": pack.resumes}
+    halving = None if pack.halving is None else asdict(pack.halving)
+    replicas = [replica.identity() for replica in pack.replicas]
+    parts = {"replicas": replicas, "resumes": pack.resumes, "halving": halving}
     return {"pack": base64.b64encode(zlib.compress(json.dumps(parts).encode())).decode()}
 
 
 def from_config(config: Mapping[str, Any]) -> Pack:
     """Inverse of :func:`to_config`."""
     parts = json.loads(zlib.decompress(base64.b64decode(config["pack"])))
-    return Pack(tuple(map(Replica.from_identity, parts["replicas"])), tuple(parts["resumes"]))
+    told = parts["halving"]
+    halving = None if told is None else Halving(rungs=tuple(told["rungs"]), keep=told["keep"])
+    return Pack(tuple(map(Replica.from_identity, parts["replicas"])), tuple(parts["resumes"]), halving)
 
 
 def granted_device(kind: str, gpus: float) -> str:
