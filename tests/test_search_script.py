@@ -69,7 +69,7 @@ def halving_train(
     records = []
     for rung in rungs:
         records += [
-            fake_record(replace(r, budget=replace(r.budget, epochs=rung)))
+            fake_record(replace(r, budget=r.budget.at_rung(rung)))
             for r in replicas
             if (r.hyperparameters, r.architecture) in points
         ]

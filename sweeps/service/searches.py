@@ -99,6 +99,11 @@ class SearchStudy(Study):
     def __post_init__(self) -> None:
         if len(self.cards) != 1:
             raise ConfigError(f"a search is of one data set, got {', '.join(self.datasets)}")
+        if self.halving is not None and self.protocol.pretrain_schedule != "constant":
+            raise ConfigError(
+                "halving needs a constant learning rate, else the first epochs are not those of a shorter run, got "
+                f"pretrain_schedule {self.protocol.pretrain_schedule}"
+            )
         super().__post_init__()
 
     @property
@@ -129,7 +134,7 @@ class SearchStudy(Study):
     def point_of(self, trial: Trial, epochs: int | None = None) -> Point:
         """The point of a trial, after all epochs or so many."""
         point = self.space.point(trial.chosen)
-        return replace(point, budget=replace(self.budget, epochs=epochs or self.budget.epochs))
+        return replace(point, budget=self.budget.at_rung(epochs or self.budget.epochs))
 
     def rungs_of(self, trial: Trial) -> tuple[Point, ...]:
         """The points that a trial has records of, or is to have: one for each rung that it reached, the last last."""
