@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptbin.errors import DataError
 from adaptbin.metrics import get_metric
+from sweeps.service.card_view import show_cards
 from sweeps.service.options import Options
 from sweeps.service.parameters_search import REPLICAS, SearchOptions
 from sweeps.service.plan import Pack
@@ -46,6 +47,7 @@ class SearchSweep(Sweep):
         """See :class:`Sweep`.  ``--budget`` ends the asking: no seed is left out."""
         if self._options.rebuild:
             return self._rebuild()
+        show_cards(self._options.cards, self._options.profiles)
         if self._options.plan:
             print(self._describe())
             return 0
