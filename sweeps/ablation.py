@@ -18,6 +18,7 @@ from sweeps.service.parameters import (
     choice_options,
     comparison_options,
     default_point_options,
+    export_options,
     seeds_vary_options,
     variant_options,
 )
@@ -31,6 +32,7 @@ OPTIONS = (
     *default_point_options(),
     *choice_options(),
     *comparison_options(),
+    *export_options(),
 )
 """Options besides those of all scripts."""
 

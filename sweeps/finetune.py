@@ -18,6 +18,7 @@ from sweeps.service.options import Options
 from sweeps.service.parameters import (
     comparison_options,
     encoder_options,
+    export_options,
     finetuning_options,
     pretext_choice_options,
     seeds_vary_options,
@@ -32,6 +33,7 @@ OPTIONS = (
     *seeds_vary_options(),
     *pretext_choice_options(),
     *comparison_options(),
+    *export_options(),
 )
 """Options besides those of all scripts."""
 

@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from adaptbin.data.registry import get_card
 from sweeps.service.grid import MaskingStudy
 from sweeps.service.options import Options
-from sweeps.service.parameters import seeds_vary_options, show_test_options
+from sweeps.service.parameters import export_options, seeds_vary_options, show_test_options
 from sweeps.service.sweep import run_script
 from sweeps.service.work import Runner
 
-OPTIONS = (*seeds_vary_options(), *show_test_options())
+OPTIONS = (*seeds_vary_options(), *show_test_options(), *export_options())
 """Options besides those of all scripts."""
 
 

@@ -17,6 +17,7 @@ from sweeps.service.parameters import (
     choice_options,
     comparison_options,
     default_point_options,
+    export_options,
     panel_options,
     seeds_vary_options,
 )
@@ -29,6 +30,7 @@ OPTIONS = (
     *default_point_options(),
     *choice_options(),
     *comparison_options(),
+    *export_options(),
 )
 """Options besides those of all scripts."""
 

@@ -12,7 +12,20 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from sweeps import ablation, alternatives, architecture, benchmark, finetune, masking, report, sensitivity, variance
+from adaptbin import load
+from adaptbin.data import load_table
+from sweeps import (
+    ablation,
+    alternatives,
+    architecture,
+    benchmark,
+    embed,
+    finetune,
+    masking,
+    report,
+    sensitivity,
+    variance,
+)
 from sweeps.service import control
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import parse_options
@@ -95,13 +108,13 @@ SWEEPS = tuple(f"python {script} " for script in SCRIPTS)
 
 
 def test_every_script_in_the_readme_is_run_here() -> None:
-    others = ("python sweeps/alternatives.py ", "python sweeps/report.py ")
+    others = ("python sweeps/alternatives.py ", "python sweeps/report.py ", "python sweeps/embed.py ")
     commands = [command for command in COMMANDS if command.startswith("python sweeps/")]
     assert [command for command in commands if not command.startswith((*SWEEPS, *others))] == []
     assert all(any(command.startswith(other) for command in commands) for other in others)
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(SWEEPS)])
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith(SWEEPS) and "--export" not in c])
 def test_sweep_command(
     command: str, data_dir: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +134,20 @@ def test_sweep_command(
     # The chosen point is the default of the other study, and was trained before.
     assert after - before == (replicas - 2 if before else replicas)
     assert "mlflow ui" in capsys.readouterr().out
+
+
+def test_export_and_embed_commands(data_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other: the second reads what the first has written."""
+    monkeypatch.chdir(tmp_path)
+    commands = [c for c in COMMANDS if "--export" in c or c.startswith("python sweeps/embed.py ")]
+    export, embedding = (shlex.split(command) for command in commands)
+    table = load_table("eol", data_dir=data_dir, download=False)
+    table.features.assign(patient=range(len(table.target))).to_csv("new_patients.csv", index=False)
+    script, _ = SCRIPTS[export[1]]
+    assert script.main([*export[2:], *TINY, "--data-dir", str(data_dir), "--output", "mlruns"]) == 0
+    assert embed.main(embedding[2:]) == 0
+    embeddings = pd.read_parquet("embeddings.parquet").set_index("patient")
+    np.testing.assert_array_equal(embeddings, load("model").embed(table.features))
 
 
 @pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("python sweeps/alternatives.py")])

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from adaptbin.data.coding import Categories, Imputation, Standardisation
-from adaptbin.data.encode import EncodedRows
+from adaptbin.data.encode import EncodedRows, UnseenCategory
 from adaptbin.encoders.base import Columns
 from adaptbin.errors import ConfigError, DataError, nearest
 from adaptbin.estimators.reading import GivenColumn
@@ -40,6 +40,8 @@ class FittedColumns:
     standardisation: Standardisation
     categories: tuple[Categories, ...]
     """Of the C categorical columns, in their order."""
+    unseen_category: UnseenCategory = "own"
+    """Code of a category that fit had not; see :func:`adaptbin.data.encode.encode`."""
 
     @classmethod
     def of(cls, given: Sequence[GivenColumn], categorical_features: Any) -> Self:
@@ -89,7 +91,7 @@ class FittedColumns:
 
     def inputs(self, given: Sequence[GivenColumn]) -> Tensor:
         """[N, D + C] float32: numbers standardised, missing ones at their median, then codes, last the indicators of
-        numbers that are missing; a category that fit had not has a code of its own.
+        numbers that are missing; a category that fit had not has the code asked for.
 
         Raises DataError for words where fit had numbers or the other way round, and numbers too large for float32.
         """
@@ -104,6 +106,8 @@ class FittedColumns:
             )
         categorical = [c for c, its in zip(given, self.kinds, strict=True) if its == "categorical"]
         codes = [_codes(c, known) for c, known in zip(categorical, self.categories, strict=True)]
+        if self.unseen_category == "zero":
+            codes = [np.where(c == known.cardinality, 0, c) for c, known in zip(codes, self.categories, strict=True)]
         parts = [scaled, *codes, self.imputation.indicators(values)]
         return torch.from_numpy(np.ascontiguousarray(np.column_stack(parts), dtype=np.float32))
 
@@ -130,6 +134,7 @@ class FittedColumns:
             "mean": self.standardisation.mean.tolist(),
             "sd": self.standardisation.sd.tolist(),
             "categories": [list(c.values) for c in self.categories],
+            "unseen_category": self.unseen_category,
         }
 
     @classmethod
@@ -143,6 +148,7 @@ class FittedColumns:
             Imputation(np.array(median, dtype=np.float64), tuple(values.get("indicated", ()))),
             Standardisation(np.array(values["mean"], dtype=np.float64), np.array(values["sd"], dtype=np.float64)),
             tuple(Categories(tuple(levels)) for levels in values["categories"]),
+            values.get("unseen_category", "own"),  # of schema 1 there are no others
         )
 
 

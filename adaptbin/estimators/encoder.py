@@ -48,12 +48,8 @@ class AdaptiveBinningEncoder(ClassNamePrefixFeaturesOutMixin, TransformerMixin, 
         return self
 
     def transform(self, X: Any) -> np.ndarray:
-        """Embeddings [N, H] float32 of rows with the columns of fit; a row's does not depend on the other rows.
-
-        Raises ValueError for other columns, and DataError (a ValueError, too) for infinite values or other kinds.
-        """
-        embedding: np.ndarray = self._embedding(X).numpy()
-        return embedding
+        """What :meth:`embed` gives, under the name that scikit-learn has for it."""
+        return self.embed(X)
 
     @property
     def _n_features_out(self) -> int:

@@ -55,7 +55,8 @@ _HYPERPARAMETERS = (
 class PretrainedModel(BaseEstimator):  # type: ignore[misc]
     """A model of one table that is pretrained on all of its rows.
 
-    Settings are those of the paper where it has them, and are checked in fit, before anything is trained.
+    Settings are those of the paper where it has them, and are checked in fit, before anything is trained.  A model that
+    a sweep trained and exported (:mod:`adaptbin.estimators.exported`) has ``origin_``, which says what it is from.
     """
 
     encoder: EncoderName = "mlp"
@@ -153,7 +154,8 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
 
     def _fit_columns(self, X: Any) -> list[GivenColumn]:
         # A fit that fails must not leave the model of another table behind.
-        self.__dict__.pop("model_", None)
+        for name in ("model_", "origin_"):
+            self.__dict__.pop(name, None)
         given = read_columns(self, X, fitting=True)
         self.columns_ = FittedColumns.of(given, self.categorical_features)
         return given
@@ -178,6 +180,14 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
     def _inputs(self, X: Any) -> Tensor:
         check_is_fitted(self, "model_")
         return self.columns_.inputs(read_columns(self, X, fitting=False))
+
+    def embed(self, X: Any) -> np.ndarray:
+        """Embeddings [N, H] float32 of rows with the columns of fit; a row's does not depend on the other rows.
+
+        Raises ValueError for other columns, and DataError (a ValueError, too) for infinite values or other kinds.
+        """
+        embedding: np.ndarray = self._embedding(X).numpy()
+        return embedding
 
     def _embedding(self, X: Any) -> Tensor:
         """[N, H] float32."""
@@ -231,6 +241,7 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
             "architecture": model.architecture.to_dict(),
             "bin_edges": self.bin_edges_,
             "loss_curve": self.loss_curve_,
+            "origin": getattr(self, "origin_", None),
         }
         return values, dict(model.tensors)
 
@@ -245,6 +256,8 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
         self.model_ = TrainedEncoder(self.columns_.for_encoder, architecture, tensors)
         self.model_.check()
         self.bin_edges_, self.loss_curve_ = values["bin_edges"], values["loss_curve"]
+        if values.get("origin") is not None:
+            self.origin_: dict[str, Any] = values["origin"]
 
 
 def _own_number(value: Any) -> Any:

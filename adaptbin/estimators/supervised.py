@@ -22,6 +22,7 @@ from adaptbin.estimators.reading import GivenColumn
 from adaptbin.estimators.trained import TrainedEncoder, TrainedHead
 from adaptbin.estimators.training import finetuned, pretrained
 from adaptbin.tasks import Task
+from adaptbin.training.finetune import FineTuning
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -76,16 +77,21 @@ class _Supervised(PretrainedModel, ABC):
         device = self._device()
         start = pretrained(replica, rows, device) if self.pretrain else None
         tuning = finetuned(replica, table, start, device)
-        self.model_ = TrainedEncoder.of(tuning.encoder, tuning.bank, self.columns_.for_encoder, replica.architecture)
+        self._take_tuned(tuning)
+        self.validation_curve_ = tuning.validation_losses()
+        self._remember(start)
+
+    def _take_tuned(self, tuning: FineTuning) -> None:
+        """Copy the one model of ``tuning``, which is at its best epoch."""
+        self.model_ = TrainedEncoder.of(tuning.encoder, tuning.bank, self.columns_.for_encoder, tuning.architecture)
         self.head_ = TrainedHead(
             tuning.bank.view("head.0.weight")[0, :, : self._n_outputs].cpu().clone(),
             tuning.bank.view("head.0.bias")[0, : self._n_outputs].cpu().clone(),
             tuning.targets.scale,
             tuning.targets.shift,
         )
+        self.head_.check(self.model_.width, self._n_outputs)
         self.best_epoch_ = int(tuning.best_epoch[0])
-        self.validation_curve_ = tuning.validation_losses()
-        self._remember(start)
 
     def _outputs(self, X: Any) -> np.ndarray:
         """Logits, or values in target units, [N, O] float64."""

@@ -51,6 +51,11 @@ class PackProgress:
     """0 in fine-tuning."""
 
 
+Trained = Callable[[Sequence[Pretraining], Sequence[FineTuning]], None]
+"""Takes the stacks of a pack: pretrainings at their last epoch, none of a pack from scratch, and fine-tunings at their
+best ones, none where replicas are probed or all diverged."""
+
+
 def train_pack(
     replicas: Sequence[Replica],
     table: EncodedTable,
@@ -59,6 +64,7 @@ def train_pack(
     checkpoint: Checkpoint | None = None,
     checkpoint_seconds: float = 60.0,
     progress: Callable[[PackProgress], None] | None = None,
+    trained: Trained | None = None,
 ) -> list[dict[str, Any]]:
     """Pretrain the replicas of one pack, and probe or fine-tune them; -> one result record each, in their order.
 
@@ -68,6 +74,7 @@ def train_pack(
     ``progress`` is called after every epoch and may raise to stop; the state is saved first.  A state in ``checkpoint``
     that holds all replicas, of this pack or of one that had more, is resumed, exactly.  The state is saved when
     ``checkpoint_seconds`` are over, and after each twentieth of the epochs if saving takes 2 % of the time at most.
+    ``trained`` is handed the models themselves once they are scored, for whoever wants to keep one.
 
     A record's ``runtime`` holds the pack's ``seconds`` and ``core_seconds`` per replica (earlier attempts included),
     ``resumed_epoch`` (epochs of pretraining and fine-tuning that earlier attempts had done) and, where the system
@@ -87,12 +94,15 @@ def train_pack(
     run_stacks(stacks, "pretrain", state, progress)
     for stack in stacks:
         stack.free_recordings()
+    tuned: list[FineTuning] = []
     if replicas[0].finetuning is None:
         report_progress(stacks, "probe", state, progress)
         records = probe_records(stacks, models, table, stack_size(len(models), target))
     else:
-        records, epoch = _finetune(stacks, replicas, table, target, state, progress)
+        records, tuned, epoch = _finetune(stacks, replicas, table, target, state, progress)
         resumed_epoch += epoch
+    if trained is not None:
+        trained(stacks, tuned)
     seconds, core_seconds = watch.read()
     told = runtime_of(target, len(replicas), resumed_epoch, memory)
     for record in records.values():
@@ -216,8 +226,8 @@ def _finetune(
     device: torch.device,
     state: PackState,
     progress: Callable[[PackProgress], None] | None,
-) -> tuple[dict[str, dict[str, Any]], int]:
-    """Records by id, and the epoch that a saved state went on from.
+) -> tuple[dict[str, dict[str, Any]], list[FineTuning], int]:
+    """Records by id, the models, and the epoch that a saved state went on from.
 
     Replicas whose pretraining diverged are not trained any more.
     """
@@ -226,7 +236,7 @@ def _finetune(
     alive = [r for r in replicas if not pretrained or starts[r.id][0].diverged_at[starts[r.id][1]] is None]
     records = {r.id: record_of(r, starts.get(r.id), None, table) for r in replicas}
     if not alive:
-        return records, 0
+        return records, [], 0
     stacks = finetunings_of(alive, table, device, [starts[r.id] for r in alive] if pretrained else None)
     resumed_epoch = state.begin("finetune", stacks)
     run_stacks(stacks, "finetune", state, progress)
@@ -237,7 +247,7 @@ def _finetune(
             if record["status"] == "diverged":
                 record["diverged_at"] = told["epochs"]
             records[replica.id] = record | {"finetuning": told}
-    return records, resumed_epoch
+    return records, stacks, resumed_epoch
 
 
 def _progress(stacks: Sequence[Pretraining] | Sequence[FineTuning], phase: Phase) -> PackProgress:

@@ -114,6 +114,11 @@ class FinetuneStudy(Study):
         changed: dict[str, Any] = {**MASKS.get(method, {}), "pretext": PRETEXTS[method]}
         return replace(self.default, **changed)
 
+    def base_of(self, dataset: str, pretext: str | None) -> Point:
+        """The method of that pretext, as it is pretrained; see :class:`sweeps.service.points.Study`."""
+        methods = [method for method in PRETRAINED if PRETEXTS[method] == pretext]
+        return self.point(dataset, self.hyperparameters_of(dataset, methods[0] if methods else "supervised"))
+
     def unique_points_of(self, dataset: str) -> tuple[Hyperparameters, ...]:
         """One for each method."""
         return tuple(self.hyperparameters_of(dataset, method) for method in METHODS)

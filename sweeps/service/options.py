@@ -84,6 +84,13 @@ class Options:
     """Depths to choose from; None: the paper's."""
     widths: tuple[int, ...] | None = None
     """Widths to choose from; None: the paper's."""
+    export: Path | None = None
+    """Folder for the model of one replica, which is then all that is done."""
+    point: str | None = None
+    """The point to export, see :func:`sweeps.service.selecting.find_replica`; likewise the next one."""
+    seed: int | None = None
+    overwrite: bool = False
+    """Whether a model in that folder may be replaced."""
 
     @property
     def primary(self) -> dict[str, str]:
@@ -207,6 +214,7 @@ def _check(options: Options) -> None:
         raise ConfigError(f"pack must be a whole number >= 1, got {options.pack}")
     if options.budget.epochs < 1:  # a budget may be of no pretraining, but nobody asks for that by hand
         raise ConfigError(f"epochs must be a whole number >= 1, got {options.budget.epochs}")
+    _check_export(options)
     if options.metric is not None:
         for name in options.datasets:
             task = get_card(name).task
@@ -217,15 +225,27 @@ def _check(options: Options) -> None:
                 )
 
 
-_OWN = ("choice_from", "test", "metric", "show_test", "refine_every", "t_max")
+def _check_export(options: Options) -> None:
+    if options.export is None:
+        for name, left_out in (("point", None), ("seed", None), ("overwrite", False)):
+            if getattr(options, name) is not left_out:
+                raise ConfigError(f"--{name} says what --export exports, so it needs that, got --{name} alone")
+        return
+    for name, asked in (("plan", options.plan), ("rebuild", options.rebuild), ("budget", options.time_limit)):
+        if asked:
+            raise ConfigError(f"--export trains one replica and nothing else, so it takes no --{name}, got both")
+
+
+_OWN = ("choice_from", "test", "metric", "show_test", "refine_every", "t_max", "export", "point", "seed", "overwrite")
 """Options of some scripts whose values are taken as they are."""
 
 
 def _own(given: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of :class:`Options` that this script has options for, and others have not."""
     own = {name: given[name] for name in _OWN if name in given}
-    if own.get("choice_from") is not None:
-        own["choice_from"] = own["choice_from"].expanduser().resolve()
+    for name in ("choice_from", "export"):
+        if own.get(name) is not None:
+            own[name] = own[name].expanduser().resolve()
     if "panel" in given:
         asked = flat_names(given["panel"]) or PANELS
         own |= {"panels": tuple(key for key in PANELS if key in asked), "values": given["value"]}
@@ -270,7 +290,7 @@ def _or(value: Any, otherwise: Any) -> Any:
 
 def _as_typed(given: Mapping[str, Any]) -> dict[str, Any]:
     """The options for the manifest: plain values, lists flat, no password, and no folder, which decides no number."""
-    folders = ("output", "data_dir", "storage", "choice_from")
+    folders = ("output", "data_dir", "storage", "choice_from", "export")
     typed = {name: _plain(value) for name, value in given.items() if value not in (None, ()) and name not in folders}
     for name in ("dataset", "encoder", "panel"):
         if name in given:

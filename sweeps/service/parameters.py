@@ -180,6 +180,17 @@ def show_test_options() -> list[click.Parameter]:
     ]  # fmt: skip
 
 
+def export_options() -> list[click.Parameter]:
+    """The one replica that is exported, and where to."""
+    return [
+        _option("--export", _PATH, "Save the model of one replica to this folder, and do nothing else."),
+        _option("--point", str, "What to export: field=value pairs such as w_sord=3,tau=0.001, relative to the default "
+                "point, or the id of a point or replica.  [default: the default point]"),
+        _option("--seed", int, "Seed of the replica to export.  [default: the first of --seeds]"),
+        _option("--overwrite", bool, "Replace a model in the folder of --export.", False, is_flag=True),
+    ]  # fmt: skip
+
+
 def alternatives_options() -> list[click.Parameter]:
     """All options of the script of models without pretraining."""
     return [
@@ -190,6 +201,17 @@ def alternatives_options() -> list[click.Parameter]:
         _protocol_option(),
         _data_dir_option(),
         _option("--output", _PATH, "Folder for the tables.  [default: mlruns/ of the checkout]"),
+    ]
+
+
+def embed_options() -> list[click.Parameter]:
+    """All arguments and options of the script that embeds new rows."""
+    return [
+        click.Argument(["model"], type=_PATH),
+        click.Argument(["rows"], type=_PATH),
+        _option("--output", _PATH, "File for the embeddings, .csv or .parquet.", required=True),
+        _option("--id", str, "Column of ROWS to keep beside the embeddings."),
+        _option("--overwrite", bool, "Replace the output where it is there.", False, is_flag=True),
     ]
 
 

@@ -213,6 +213,10 @@ class Study(ABC):
         """The default point of a data set, which the names of the others in MLflow say the difference to."""
         return self.point(dataset, self.default_of(dataset))
 
+    def base_of(self, dataset: str, pretext: str | None) -> Point:
+        """The point that settings given by hand are relative to; ``pretext``: the one they ask for, if any."""
+        return self.default_point_of(dataset)
+
     @cached_property
     def replicas(self) -> dict[str, tuple[Replica, ...]]:
         """Per data set its replicas, each once: kind of seeds by kind, seed by seed, within a seed point by point."""

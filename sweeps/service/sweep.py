@@ -63,7 +63,14 @@ def run_script(
     try:
         with raising_signals():
             options = parse_options(argv, prog=prog, about=about, own_options=own_options)
-            return 0 if options is None else Sweep(options, build(options), runner or _ray_runner(options)).run()
+            if options is None:
+                return 0
+            study = build(options)
+            if options.export is not None:
+                from sweeps.service.export import export
+
+                return export(options, study)
+            return Sweep(options, study, runner or _ray_runner(options)).run()
     except AdaptBinError as error:
         _complain(f"error: {error}")
         return 2
