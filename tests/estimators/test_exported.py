@@ -16,6 +16,7 @@ import adaptbin
 from adaptbin import AdaptiveBinningClassifier, AdaptiveBinningEncoder, AdaptiveBinningRegressor, DataError
 from adaptbin.config import Budget, Finetuning, Hyperparameters, Protocol, Replica
 from adaptbin.data import Table, encode, load_table
+from adaptbin.data.table import make_table
 from adaptbin.estimators.exported import exported
 from adaptbin.estimators.folder import MANIFEST, _digest
 from adaptbin.metrics import evaluate
@@ -82,6 +83,17 @@ def test_preprocessing_and_edges(tmp_path: Path) -> None:
         3,
         9,
     )
+
+
+def test_tables_with_gaps_and_rows_without_a_label(tmp_path: Path) -> None:
+    source = load_table("diabetes")
+    columns = tuple(replace(column, missing=column.kind == "numerical") for column in source.card.columns)
+    features, target = source.features.copy(), source.target.copy()
+    features.loc[::4, "bmi"], features.loc[1::5, "age"], target.iloc[::7] = np.nan, np.nan, np.nan
+    kept = Kept(make_table(replace(source.card, columns=columns), features, target))
+    model = kept.exported(tmp_path)
+    assert torch.equal(model._inputs(features), kept.encoded.inputs) and kept.pretraining is not None
+    np.testing.assert_array_equal(model.transform(features), kept.pretraining.embed(kept.encoded.inputs)[0])
 
 
 @pytest.mark.parametrize("pretext", ["adaptive_binning", "none"])
