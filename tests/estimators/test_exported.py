@@ -85,6 +85,17 @@ def test_preprocessing_and_edges(tmp_path: Path) -> None:
     )
 
 
+def test_tables_with_gaps_and_rows_without_a_label(tmp_path: Path) -> None:
+    source = load_table("diabetes")
+    columns = tuple(replace(column, missing=column.kind == "numerical") for column in source.card.columns)
+    features, target = source.features.copy(), source.target.copy()
+    features.loc[::4, "bmi"], features.loc[1::5, "age"], target.iloc[::7] = np.nan, np.nan, np.nan
+    kept = Kept(make_table(replace(source.card, columns=columns), features, target))
+    model = kept.exported(tmp_path)
+    assert torch.equal(model._inputs(features), kept.encoded.inputs) and kept.pretraining is not None
+    np.testing.assert_array_equal(model.transform(features), kept.pretraining.embed(kept.encoded.inputs)[0])
+
+
 @pytest.mark.parametrize("pretext", ["adaptive_binning", "none"])
 @pytest.mark.parametrize("dataset", ["breast_cancer", "diabetes", "eol"])
 def test_predictions_have_the_scores_of_the_pack(
