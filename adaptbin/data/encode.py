@@ -199,7 +199,8 @@ def _numbers(features: pd.DataFrame, fitted: np.ndarray, where: str) -> _Numbers
                 f"{where}: column {str(name)!r} must hold numbers in train, got none: all {fitted.size} rows lack it"
             )
         _check_varies(there, str(name), where)
-    # DIFF[released->ours] the paper and the released code have no missing values; ours fills and indicates them.
+    # DIFF[released->ours] the paper and the released code have no missing values; ours fills and indicates them, and
+    # there is no switch.
     train = values[fitted]
     imputation, standardisation = Imputation.of(train), Standardisation.of(train)
     del train  # of a large table as much as all the rest

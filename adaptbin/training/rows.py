@@ -67,10 +67,10 @@ def entry_weights(observed: Tensor, categorical: int) -> Tensor:
 
     A missing entry has weight 0, and one that is there N / (entries of its column that are there).
     """
-    # DIFF[released->ours] the paper and the released code have no missing values; ours leaves missing entries out.  The
-    # weights are the same in every batch: the losses of a column average over an epoch to the mean over its entries
-    # that are there (but for a smaller last batch, whose mean counts as much as the others'), and a complete column has
-    # weights of exactly 1.
+    # DIFF[released->ours] the paper and the released code have no missing values; ours leaves missing entries out;
+    # there is no switch.  The weights are the same in every batch: the losses of a column average over an epoch to the
+    # mean over its entries that are there (but for a smaller last batch, whose mean counts as much as the others'), and
+    # a complete column has weights of exactly 1.
     there = observed.t().to(torch.float64)
     weights = there * (there.shape[1] / there.sum(1, keepdim=True))
     return torch.cat([weights, weights.new_ones(categorical, there.shape[1])]).to(torch.float32)
