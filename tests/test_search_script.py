@@ -296,6 +296,18 @@ class TestContinuing:
         assert [r.id for job in runner.jobs for pack in job.packs for r in pack.replicas] == [lost]
         assert results(tmp_path).keys() == before.keys()
 
+    def test_a_grid_is_whole_after_a_kill_between_a_question_and_its_answer(self, tmp_path: Path) -> None:
+        words = f"{TINY} --sampler grid".replace("tau=1e-5..1e-3,log", "tau=1e-4,1e-3")
+        assert run(f"{words} --trials 4", tmp_path) == 0
+        (journal,) = journals(tmp_path)
+        lines = journal.read_bytes().splitlines(keepends=True)
+        last = max(number for number, line in enumerate(lines) if b'"settings"' in line)
+        journal.write_bytes(b"".join(lines[:last]))
+        assert run(words, tmp_path) == 0
+        trials = pd.read_csv(folder_of(tmp_path) / "trials.csv")
+        done = trials[trials["state"] == "complete"]
+        assert len(done[["tau", "masking", "depth"]].drop_duplicates()) == 8
+
     def test_rebuild_needs_results_and_the_journal(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(f"{SMALL} --rebuild", tmp_path / "none") == 2
         assert "--rebuild needs the journal of this very search" in capsys.readouterr().err
@@ -355,6 +367,45 @@ class TestWhatFails:
         again = pd.read_csv(folder_of(tmp_path) / "trials.csv")
         assert (again["state"] == "complete").sum() == 6
 
+    def test_a_point_that_failed_once_can_win(self, tmp_path: Path) -> None:
+        failing = [True]
+
+        def train(replicas: Any, *_: Any, **__: Any) -> list[dict[str, Any]]:
+            if failing[0] and any(r.hyperparameters.w_sord != 10 and r.seed < 2 for r in replicas):
+                raise ValueError("no such thing")
+            return [fake_record(replica) for replica in replicas]
+
+        words = f"{SMALL} --pack 2"
+        assert run(words, tmp_path, InProcessRunner(train)) == 1
+        failing[0] = False
+        assert run(f"{words} --retry-failed", tmp_path, InProcessRunner(train)) == 0
+        trials = pd.read_csv(folder_of(tmp_path) / "trials.csv").set_index("trial")
+        confirmed = pd.read_csv(folder_of(tmp_path) / "confirmation.csv")
+        assert confirmed["winner"].sum() == 1
+        assert set(trials.loc[confirmed["trial"], "state"]) == {"complete"}
+
+    def test_a_confirmation_that_fails_is_tried_once_a_run(self, tmp_path: Path) -> None:
+        packs: list[Any] = []
+
+        def train(replicas: Any, *_: Any, **__: Any) -> list[dict[str, Any]]:
+            packs.append(replicas)
+            assert len(packs) < 30, "a run that fails must end"
+            if any(replica.seed >= 2 for replica in replicas):
+                raise ValueError("no such thing")
+            return [fake_record(replica) for replica in replicas]
+
+        assert run(f"{SMALL} --retry-failed", tmp_path, InProcessRunner(train)) == 1
+        assert not pd.read_csv(folder_of(tmp_path) / "confirmation.csv")["winner"].any()
+
+    def test_a_default_that_diverged_is_said(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        def is_default(replica: Replica) -> bool:
+            return replica.hyperparameters.w_sord == 10 and replica.seed >= 2
+
+        run(SMALL, tmp_path, diverging(is_default))
+        shown = " ".join(capsys.readouterr().out.split())
+        assert "with nothing of the default to compare with" in shown and "the default diverged" in shown
+        assert "nan" not in (folder_of(tmp_path) / "caption.txt").read_text()
+
     def test_nothing_complete_is_said(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert run(f"{SMALL} --trials 2", tmp_path, diverging(lambda replica: True)) == 0
         assert "No trial is complete, so nothing was found." in capsys.readouterr().out
@@ -373,6 +424,14 @@ class TestHalving:
         assert all(len(pack.replicas) == 18 for pack in brackets)
         trials = pd.read_csv(folder_of(tmp_path) / "trials.csv")
         assert trials["epochs"].value_counts().to_dict() == {1: 12, 3: 4, 9: 4}
+
+    def test_a_grid_is_halved_too(self, tmp_path: Path) -> None:
+        grid = "--sampler grid --search tau=1e-4,1e-3,1e-2 --search w_sord=1,3,10 --search depth=1,2,3"
+        words = f"--dataset breast_cancer --epochs 9 --probe-epochs 2 --probes 1 --seeds 2 --halving {grid}"
+        assert run(words, tmp_path, CountingRunner(train=either_train)) == 0
+        states = pd.read_csv(folder_of(tmp_path) / "trials.csv")["state"].value_counts()
+        assert states["pruned"] >= 16
+        assert f"{states['pruned']} of {states.sum()} left then" in (folder_of(tmp_path) / "caption.txt").read_text()
 
     def test_a_bracket_that_was_cut_short_is_trained_as_it_was(self, tmp_path: Path) -> None:
         """The driver ended after a bracket's records were written, before its trials were told; and inside another."""
@@ -417,6 +476,8 @@ class TestWhatIsAskedFor:
             ("--halving --rungs 5,3,1000", "rungs must be two whole numbers or more, each above the last"),
             ("--halving --rungs a", "rungs must be whole numbers such as 11,33,100, got 'a'"),
             ("--halving --objective score,seconds", "halving ranks points by their score"),
+            ("--halving --pack 3 --seeds 2", "--pack must be 4 or more for 2 seeds, got 3"),
+            ("--sampler cmaes --objective score,seconds", "the sampler cmaes takes the objective score alone"),
             ("--seeds-vary probe", "unknown option --seeds-vary"),
         ],
     )

@@ -77,6 +77,7 @@ def train_pack_halving(
             if not stacks:
                 stacks = _stacks(there, table, target)
                 resumed_epoch = state.begin("pretrain", stacks)
+                shares.resumed()
             run_stacks(stacks, "pretrain", state, progress, until=rung)
             report_progress(stacks, "probe", state, progress)
             found = _probe(stacks, there, short, table, target)
@@ -106,6 +107,10 @@ class _Shares:
         self.spent = tuple(spent)
         """Wall and core seconds of the pack, up to the last rung."""
         self._of: dict[str, tuple[float, ...]] = {}
+
+    def resumed(self) -> None:
+        """What of earlier attempts was not taken over is not counted as spent, so that no share is below 0."""
+        self.spent = tuple(map(min, self.spent, self._watch.earlier))
 
     def after(self, replicas: Sequence[Replica]) -> list[dict[str, float]]:
         """The shares at a rung that these replicas have just reached."""

@@ -32,6 +32,11 @@ class Stopwatch:
         """Count time of an earlier attempt."""
         self._earlier = (self._earlier[0] + seconds, self._earlier[1] + core_seconds)
 
+    @property
+    def earlier(self) -> tuple[float, float]:
+        """Of earlier attempts alone."""
+        return self._earlier
+
     def read(self) -> tuple[float, float]:
         """Wall and core seconds until now."""
         return (

@@ -19,12 +19,18 @@ from sweeps.service.tables_search import SearchTables
 
 WINNERS_CURSE = (
     "The best of many scores is partly the luckiest (the winner's curse): the score that a point won the search with "
-    "flatters it, so compare the fresh seeds alone."
+    "flatters it, so compare the fresh seeds alone. The winner is the best of those that were confirmed, so its lead "
+    "there flatters it a little, too: the test decides."
 )
 
-HALVED = (
-    "Most points were ranked before they had all epochs, so no claim of significance rests on the search itself; the "
-    "confirmation is of whole trainings."
+_HALVED = (
+    "Points were ranked before they had all epochs, and {} of {} left then, so no claim of significance rests on the "
+    "search itself; the confirmation is of whole trainings."
+)
+
+_SHARED_SECONDS = (
+    "The core-seconds of a trial are its share of its packs', which is less in large packs; what the process needed to "
+    "start counts in its first one. Small differences between trials of one shape say nothing."
 )
 
 
@@ -53,12 +59,16 @@ def found_text(tables: SearchTables, study: SearchStudy) -> str:
     default = frame[frame["is_default"]].iloc[0]
     seeds = over_seeds(len(study.confirm_seeds))
     against = "behind" if row["difference"] < 0 else "ahead of"
+    compared = f"{abs(row['difference']):.2g} {against} the default{_between(row['low'], row['high'])}"
+    if math.isnan(row["difference"]):
+        compared = "with nothing of the default to compare with"
     first = (
         f"Winner: trial {tables.winner.number} ({changes_text(tables.winner, study)}). Validation {metric.label} "
         f"{row['search_mean']:.4f} in the search, {mean_and_sd(row['val_mean'], row['val_sd'])} with fresh seeds "
-        f"({seeds}), {abs(row['difference']):.2g} {against} the default"
-        f"{_between(row['low'], row['high'])}."
+        f"({seeds}), {compared}."
     )
+    if math.isnan(default["test_mean"]):
+        return f"{first} Test, read of it alone: {mean_and_sd(row['test_mean'], row['test_sd'])}; the default diverged."
     test = (
         f"Test, read of these two alone: winner {mean_and_sd(row['test_mean'], row['test_sd'])}, default "
         f"{mean_and_sd(default['test_mean'], default['test_sd'])}"
@@ -94,14 +104,23 @@ def caption_text(tables: SearchTables, study: SearchStudy) -> str:
         lines.append(
             f"The best {len(study.best)} and the default were trained again with {named_seeds(study.confirm_seeds)}, "
             f"which no trial had{rows_text(tables.replicas, 'n_test')}. The winner is the best of them on validation. "
-            "One test is made, fixed before the run. Everything is conditional on the split."
+            "One test is made of the search as it stands, fixed before the run; a search that goes on may test another "
+            "winner on the same rows. Everything is conditional on the split."
         )
-    lines.append(WINNERS_CURSE)
-    if study.halving is not None:
-        lines.append(HALVED)
+    lines += warnings_of(study)
     lines.append(importances_text(tables))
     lines += [f"{note}." for note in protocol_notes(study)]
     return "\n".join(lines) + "\n"
+
+
+def warnings_of(study: SearchStudy) -> list[str]:
+    """What to beware of in the scores of a search."""
+    found, left = [WINNERS_CURSE], sum(trial.state == "pruned" for trial in study.trials)
+    if left:
+        found.append(_HALVED.format(left, len(study.trials)))
+    if "seconds" in study.objectives:
+        found.append(_SHARED_SECONDS)
+    return found
 
 
 def importances_text(tables: SearchTables) -> str:

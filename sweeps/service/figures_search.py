@@ -78,7 +78,8 @@ def _draw_history(axes: Axes, tables: SearchTables, study: SearchStudy) -> None:
     level = default["val"].mean()
     if np.isfinite(level):
         axes.axhline(level, color="black", lw=0.6, ls="--", label="default")
-    low, high = score_limits(np.append(scores, level) if np.isfinite(level) else scores, higher)
+    shown = np.concatenate([scores, pruned["val_mean"].to_numpy(dtype=float), [level] if np.isfinite(level) else []])
+    low, high = score_limits(shown, higher)
     axes.set_ylim(low, high)
     edge = low if higher else high
     beyond = scores[(scores < low) | (scores > high)]

@@ -55,6 +55,8 @@ class SearchOptions:
             raise ConfigError(unknown("sampler", self.sampler, SAMPLERS))
         if self.confirm_seeds < 1:
             raise ConfigError(f"confirm seeds must be a whole number >= 1, got {self.confirm_seeds}")
+        if self.sampler == "cmaes" and len(self.objectives) > 1:
+            raise ConfigError(f"the sampler cmaes takes the objective score alone, got {','.join(self.objectives)}")
         if self.halving is not None and len(self.objectives) > 1:
             raise ConfigError(
                 "halving ranks points by their score, so it takes the objective score alone, got "

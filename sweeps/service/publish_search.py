@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from adaptbin.metrics import get_metric
-from sweeps.service.captions_search import HALVED, WINNERS_CURSE, caption_text, changes_text, found_text
+from sweeps.service.captions_search import caption_text, changes_text, found_text, warnings_of
 from sweeps.service.figures_search import search_figure
 from sweeps.service.figures_search_space import front_figure, parallel_figure, rank_figure, slices_figure
 from sweeps.service.figures_style import save_figure
@@ -93,9 +93,8 @@ def _shown(tables: SearchTables, study: SearchStudy) -> Iterable[Any]:
     if len(tables.confirmation):
         yield _console(f"{title} with fresh seeds, and test of two", *_confirmation_rows(tables))
     yield Text(found_text(tables, study))
-    yield Text(f"warning: {WINNERS_CURSE}")
-    if study.halving is not None:
-        yield Text(f"warning: {HALVED}")
+    for warning in warnings_of(study):
+        yield Text(f"warning: {warning}")
 
 
 def _top_rows(tables: SearchTables, study: SearchStudy, most: int) -> tuple[list[str], list[list[str]]]:
@@ -143,7 +142,7 @@ def _console(title: str, names: Sequence[str], rows: Iterable[Sequence[str]]) ->
 
 def markdown_text(tables: SearchTables, study: SearchStudy) -> str:
     """The best trials, the confirmation and what they say, in Markdown."""
-    parts = [f"# Search of {study.datasets[0]}", found_text(tables, study), WINNERS_CURSE]
+    parts = [f"# Search of {study.datasets[0]}", found_text(tables, study), *warnings_of(study)]
     if len(tables.confirmation):
         parts += ["## With fresh seeds", _markdown(*_confirmation_rows(tables)), "\\* the winner"]
     parts += ["## The best trials", _markdown(*_top_rows(tables, study, TOP))]

@@ -18,7 +18,7 @@ from sweeps.service.plan import Pack
 from sweeps.service.planner import Planner
 from sweeps.service.results import ResultsStore
 from sweeps.service.search_space import SHAPE, settings_of
-from sweeps.service.searches import Outcome, SearchStudy, Trial
+from sweeps.service.searches import FINALISTS, Outcome, SearchStudy, Trial
 from sweeps.service.work import Change, Failure, Steering
 
 if TYPE_CHECKING:
@@ -70,6 +70,8 @@ class SearchDriver:
         self._heard: list[frozenset[str]] = []
         self._lock = threading.Lock()
         self._exhausted = False
+        self._confirmed: set[str] = set()
+        """Ids of the confirmation that were handed out."""
         self._over = False
         if retry_failed:
             self._ask_failed_again()
@@ -195,36 +197,43 @@ class SearchDriver:
     def _confirm(self) -> list[Pack]:
         """Packs of the best trials and the default with fresh seeds; none where all is there."""
         self._study = replace(self._study, confirms=True)
-        return self._plan(self._study, only={
+        wanted = {
             replica.id
             for point in self._study.finalists
             for replica in self._study.replicas_of(point, self._study.confirm_seeds)
-        })  # fmt: skip
+        }
+        packs = self._plan(self._study, only=wanted - self._confirmed)
+        self._confirmed |= wanted  # what fails is not tried again in this run, whatever --retry-failed says
+        return packs
 
     def _may_ask(self) -> bool:
         """Whether one more trial is wanted, and there is time for it and for the confirmation."""
         asked = sum(not trial.is_seeded for trial in self._study.trials)
         open_to_more = not self._study.confirms and not self._exhausted
-        return open_to_more and asked < self._most and self._has_time()
+        return open_to_more and asked < self._most and self._room() > 0
 
-    def _has_time(self) -> bool:
+    def _room(self) -> int:
+        """How many points at most to ask for at once, so that they and the confirmation end in time."""
         if self._ends_at is None:
-            return True
+            return self._together
         costs = [t.notes["core_seconds"] for t in self._study.trials if "core_seconds" in t.notes]
-        if not costs:
-            return True  # without a trial there would be nothing to say
+        if not costs:  # the first ones tell what the others cost
+            return 0 if self._running() else min(self._together, FINALISTS)
         mean = sum(costs) / len(costs)
         dear = max([t.notes["core_seconds"] for t in self._study.best if "core_seconds" in t.notes], default=mean)
-        confirmation = dear * len(self._study.confirm_seeds) * (1 + len(self._study.best))
-        batch = mean * self._together * len(self._study.seeds)
-        seconds = (mean * len(self._training) + batch + confirmation) / self._workers
-        return bool(time.monotonic() + seconds + END_SECONDS < self._ends_at)
+        confirmation = dear * len(self._study.confirm_seeds) * (1 + FINALISTS)
+        left = self._ends_at - END_SECONDS - time.monotonic()
+        left -= (mean * len(self._training) + confirmation) / self._workers
+        fitting = int(left / (mean * len(self._study.seeds)))  # one pack, which one worker trains
+        # With the default alone there would be nothing to say.
+        least = FINALISTS if len(self._study.trials) < 2 else 0
+        return max(min(fitting, self._together), min(least, self._together))
 
     def _ask(self) -> list[Trial]:
         """A pack's worth of new trials; under halving all of one shape, so that they can be ranked in one pack."""
         asked: list[Trial] = []
         left = self._most - sum(not trial.is_seeded for trial in self._study.trials)
-        for _ in range(min(self._together, left)):
+        for _ in range(min(self._room(), left)):
             if self._is_grid and not self._trials.n_waiting:
                 self._exhausted = True
                 break

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from sweeps.service.results import ResultsStore
-from sweeps.service.search_space import settings_of
+from sweeps.service.search_space import SHAPE, settings_of
 from sweeps.service.searches import SearchStudy, Trial
 
 if TYPE_CHECKING:
@@ -43,7 +43,8 @@ def begin(
     default = study.space.values_of(settings_of(study.default_point))
     if default is not None:
         trials.enqueue(default, once=True)
-    for chosen in study.space.grid() if is_grid else ():
+    # Points of one shape one after the other, so that packs, and brackets of halving, hold many of them.
+    for chosen in sorted(study.space.grid(), key=lambda c: [str(c.get(n)) for n in SHAPE]) if is_grid else ():
         trials.enqueue(chosen, once=True)
     trials.begin()
     return len(taken)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from adaptbin.errors import DataError
+from adaptbin.errors import ConfigError, DataError
 from adaptbin.metrics import get_metric
 from sweeps.service.card_view import show_cards
 from sweeps.service.options import Options
@@ -208,5 +208,11 @@ def points_together(options: Options) -> int:
     assert options.search is not None
     halving, seeds = options.search.halving, len(options.seeds)
     if options.pack is not None or halving is None:
-        return max(1, (options.pack or REPLICAS) // seeds)
+        together = max(1, (options.pack or REPLICAS) // seeds)
+        if halving is not None and together < 2:
+            raise ConfigError(
+                "halving ranks the points of a pack, which must hold two at least, with all seeds of each: "
+                f"--pack must be {2 * seeds} or more for {seeds} seeds, got {options.pack}"
+            )
+        return together
     return round(halving.keep ** (1 - len(halving.rungs)))

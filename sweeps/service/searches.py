@@ -281,7 +281,7 @@ class SearchStudy(Study):
         notes = [f"Architecture of the default point: {', '.join(differing)}"] if differing else []
         if self.halving is not None:
             rungs = ", ".join(map(str, self.halving.rungs))
-            notes.append(f"Halving at {rungs} epochs: most points did not have all of them")
+            notes.append(f"Halving at {rungs} epochs: points that left had fewer than all")
         return tuple(notes)
 
     def publish(

@@ -35,9 +35,12 @@ _COLUMNS = [
 
 
 def numbers_of(study: SearchStudy) -> dict[Point, int]:
-    """Number of the first trial of each point; of the default, where it is no trial, :data:`DEFAULT`."""
+    """Number of the first trial of each point, a complete one if there is one; of the default, where it is no trial,
+    :data:`DEFAULT`.
+    """
     numbers: dict[Point, int] = {}
-    for trial in study.trials:
+    # A point that failed may have been asked for again: those that are done speak for it.
+    for trial in sorted(study.trials, key=lambda trial: (trial.state != "complete", trial.number)):
         for point in study.rungs_of(trial):
             numbers.setdefault(point, trial.number)
     numbers.setdefault(study.default_point, DEFAULT)

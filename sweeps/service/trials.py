@@ -120,6 +120,8 @@ class Trials:
         """Tell trials as failed that a killed driver had begun to ask for: their points are not known."""
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if SETTINGS not in trial.user_attrs:
+                if fixed := trial.system_attrs.get("fixed_params"):  # a point that was enqueued is still wanted
+                    self._study.enqueue_trial(fixed)
                 self._tell(trial.number, state=TrialState.FAIL)
 
     def note(self, number: int, **notes: Any) -> None:
@@ -222,7 +224,9 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
             case "cmaes":
                 return optuna.samplers.CmaEsSampler(seed=seed)
             case "qmc":  # its sequence goes on by itself
-                return optuna.samplers.QMCSampler(seed=0, scramble=True)
+                return optuna.samplers.QMCSampler(
+                    seed=0, scramble=True, independent_sampler=optuna.samplers.RandomSampler(seed=seed)
+                )
             case _:
                 return optuna.samplers.RandomSampler(seed=seed)
 
