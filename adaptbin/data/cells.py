@@ -5,6 +5,7 @@ Text needs rules that typed files do not: the usual words for a missing value, d
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,13 +19,15 @@ MISSING_WORDS = ("", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nan", "null")
 """Cells that stand for no value unless a card names others; case does not matter."""
 LONG_NUMBERS = 1e15
 """Whole numbers that are all this long are keys, which float64 could not tell apart."""
+DECIMAL_COMMAS = "decimal commas"
+"""Note on a column that has them."""
 NONE = "none"
 """A category among words; no value where all other cells are numbers."""
 
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
-_COMMA = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?$"
+COMMA = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?$"
 """A number with a decimal comma, whole thousands perhaps parted by points."""
-_THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
+THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
 """A number whose thousands are parted by commas."""
 _DATE = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
@@ -109,11 +112,17 @@ def spell(number: float) -> str:
 
 
 def read_cells(
-    name: str, column: Any, *, missing_words: Collection[str] = MISSING_WORDS, decimal_commas: bool = False
+    name: str,
+    column: Any,
+    *,
+    missing_words: Collection[str] = MISSING_WORDS,
+    decimal_commas: bool = False,
+    none_is_missing: bool = True,
 ) -> Cells:
     """The cells of ``column`` [N], a pyarrow array.
 
-    ``missing_words``: what stands for no value in text, in any case; an empty cell always does.
+    ``missing_words``: what stands for no value, words in any case and numbers however written; an empty cell always
+    does.  ``none_is_missing``: whether "none" does where all other cells are numbers.
     ``decimal_commas``: whether a comma with three digits after it is a decimal comma rather than one between thousands,
     which the digits alone do not tell.
     """
@@ -128,12 +137,23 @@ def read_cells(
     if types.is_integer(column.type) and (compute.max(column).as_py() or 0) >= LONG_NUMBERS:
         column = column.cast(arrow.string())
     if types.is_integer(column.type) or types.is_floating(column.type) or types.is_decimal(column.type):
-        return _of_numbers(name, column.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False))
+        values = column.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+        return _of_numbers(name, np.where(np.isin(values, _numbers_among(missing_words)), np.nan, values))
     try:
         column = column.cast(arrow.string())
     except (arrow.ArrowInvalid, arrow.ArrowNotImplementedError):  # lists, structs, raw bytes
         column = arrow.array([None if cell is None else str(cell) for cell in column.to_pylist()], type=arrow.string())
-    return _of_text(name, compute.utf8_trim_whitespace(column), {"", *map(str.lower, missing_words)}, decimal_commas)
+    return _of_text(
+        name,
+        compute.utf8_trim_whitespace(column),
+        {"", *map(str.lower, missing_words)},
+        decimal_commas,
+        none_is_missing,
+    )
+
+
+def _numbers_among(words: Collection[str]) -> list[float]:
+    return [float(word) for word in words if re.match(_NUMBER, word)]
 
 
 def _of_numbers(name: str, values: np.ndarray) -> Cells:
@@ -150,7 +170,7 @@ def _coded(name: str, column: Any, *, is_date: bool) -> Cells:
     return Cells(name, codes, np.full(len(coded.dictionary), np.nan), coded.dictionary, is_date=is_date)
 
 
-def _of_text(name: str, column: Any, missing_words: set[str], decimal_commas: bool) -> Cells:
+def _of_text(name: str, column: Any, missing_words: set[str], decimal_commas: bool, none_is_missing: bool) -> Cells:
     arrow, compute = require("pyarrow"), require("pyarrow.compute")
     coded = column.dictionary_encode()
     distinct = coded.dictionary
@@ -159,7 +179,8 @@ def _of_text(name: str, column: Any, missing_words: set[str], decimal_commas: bo
     gone = compute.is_in(lower, value_set=arrow.array(sorted(missing_words), type=arrow.string()))
     gone = gone.to_numpy(zero_copy_only=False)
     numbers, notes = _numbers_of(distinct, gone, decimal_commas)
-    is_none = compute.equal(lower, NONE).to_numpy(zero_copy_only=False) & ~gone
+    gone = gone | np.isin(numbers, _numbers_among(missing_words))
+    is_none = compute.equal(lower, NONE).to_numpy(zero_copy_only=False) & ~gone & none_is_missing
     others = ~gone & ~is_none
     if is_none.any() and others.any() and not np.isnan(numbers[others]).any():
         gone |= is_none
@@ -180,13 +201,13 @@ def _numbers_of(distinct: Any, gone: np.ndarray, decimal_commas: bool) -> tuple[
     rest = np.isnan(numbers) & ~gone
     if not rest.any():
         return numbers, ()
-    comma = rest & _array(compute.match_substring_regex(distinct, _COMMA))
-    thousands = rest & _array(compute.match_substring_regex(distinct, _THOUSANDS))
+    comma = rest & _array(compute.match_substring_regex(distinct, COMMA))
+    thousands = rest & _array(compute.match_substring_regex(distinct, THOUSANDS))
     # Both readings fit "1,234"; a column of nothing else is read as its file is written.
     is_comma = comma.any() and (decimal_commas or (comma & ~thousands).any()) and not (thousands & ~comma).any()
     if is_comma:
         text = compute.replace_substring(compute.replace_substring(distinct, ".", ""), ",", ".")
-        return np.where(comma, _parsed(_only(text, comma)), numbers), ("decimal commas",)
+        return np.where(comma, _parsed(_only(text, comma)), numbers), (DECIMAL_COMMAS,)
     if thousands.any():
         text = compute.replace_substring(distinct, ",", "")
         return np.where(thousands, _parsed(_only(text, thousands)), numbers), ("commas between thousands",)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pandas as pd
 
+from adaptbin.data.cells import spell
 from adaptbin.data.extras import require
 from adaptbin.data.sheet import Sheet, require_headers
 from adaptbin.data.text_file import read_text
@@ -130,7 +131,7 @@ def _typed(cells: list[Any], arrow: Any) -> Any:
         return arrow.array([None if cell is None else float(cell) for cell in kept], type=arrow.float64())
     if there and all(hasattr(cell, "isoformat") for cell in there):
         return arrow.array([None if cell is None else cell.isoformat() for cell in kept], type=arrow.string())
-    words = [None if cell is None else f"{cell:g}" if isinstance(cell, float) else str(cell) for cell in kept]
+    words = [None if cell is None else spell(cell) if isinstance(cell, float) else str(cell) for cell in kept]
     return arrow.array(words, type=arrow.string())
 
 

@@ -65,7 +65,7 @@ def parts_from_file(
             f"{path.name}: every labelled row must be in a part, got none for row {absent[0] + 1} "
             f"({absent.size} such rows)"
         )
-    return pd.Series(np.where(labelled, found, ""), name="part", dtype="str")
+    return pd.Series(found, name="part", dtype="str")
 
 
 def _parts(cells: Cells, path: Path) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from adaptbin.data.cells import LONG_NUMBERS, Cells
+from adaptbin.data.cells import DECIMAL_COMMAS, LONG_NUMBERS, Cells
 from adaptbin.errors import DataError
 
 MOST_CATEGORIES = 20
@@ -45,6 +45,8 @@ class ColumnProfile:
     """Cells without a value, of all rows."""
     distinct: int
     """Distinct values among the rows that train, missing left out."""
+    decimal_commas: bool = False
+    """Whether its numbers have decimal commas."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +78,12 @@ def judge(cells: Cells, fitted: np.ndarray, declared: Kind | None = None) -> Jud
         reason = f"as the card says; {reason}"
     notes = f" ({'; '.join(cells.notes)})" if cells.notes and kind != "dropped" else ""
     profile = ColumnProfile(
-        name=cells.name, kind=kind, reason=f"{reason}{notes}", missing=n_missing, distinct=int(seen.size)
+        name=cells.name,
+        kind=kind,
+        reason=f"{reason}{notes}",
+        missing=n_missing,
+        distinct=int(seen.size),
+        decimal_commas=DECIMAL_COMMAS in cells.notes,
     )
     values = None
     if kind == "numerical" and not fault:
@@ -121,6 +128,8 @@ def _kind(cells: Cells, rows: int, seen: np.ndarray, there: np.ndarray, n_missin
             "",
         )
     told = "1 value or missing" if seen.size == 1 else f"{seen.size} different words"
+    if seen.size > MOST_CATEGORIES and cells.looks_like_units():
+        told += f", as {cells.words[seen[0]]!r}; numbers must stand alone to be read as such"
     return "categorical", told, ""
 
 
@@ -179,8 +188,8 @@ def _named(name: str, words: frozenset[str]) -> bool:
 def _may_group(cells: Cells) -> bool:
     """Whether rows may belong together by this column: ids that repeat, or words of many values that do."""
     distinct, rows = cells.numbers.size, int((cells.codes >= 0).sum())
-    if cells.is_date or not 2 < distinct <= rows / 2:
+    if cells.is_date or not 2 < distinct < rows:
         return False
     if _named(cells.name, _OWNER_WORDS):
         return not cells.is_numeric or bool((cells.numbers == np.floor(cells.numbers)).all())
-    return not cells.is_numeric and distinct > MOST_CATEGORIES
+    return not cells.is_numeric and MOST_CATEGORIES < distinct <= rows / 2

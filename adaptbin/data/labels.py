@@ -92,6 +92,11 @@ def read_label(
         )
     _refuse_alike(name, list(counts))
     if levels is None:
+        if task is Task.ORDINAL and not cells.is_numeric:
+            raise ConfigError(
+                f"an ordinal label of words must have its levels from low to high (levels, or --ordinal), got none for "
+                f"{name!r}: {', '.join(map(repr, sorted(counts)[:5]))}"
+            )
         found = tuple(sorted(counts, key=float) if cells.is_numeric else sorted(counts))
         reason = "numbers in rising order" if cells.is_numeric else "words in alphabetical order"
     else:
@@ -111,7 +116,7 @@ def read_label(
             f"a {task} label must have {'two' if task is Task.BINARY else 'three or more'} levels, got {len(found)}"
         )
     values = pd.Series(cells.as_words(), name=name, dtype="str")
-    return Label(task, found, values, f"{len(found)} values, {reason}")
+    return Label(task, found, values, _told(f"{len(found)} values, {reason}", cells))
 
 
 def _is_measure(cells: Cells) -> bool:
@@ -137,7 +142,11 @@ def _measure(cells: Cells, levels: Sequence[str] | None, positive: str | None) -
     if cells.numbers.size < 2:
         raise DataError(f"target {name!r} must take two values or more, got {cells.numbers[0]:g} in every labelled row")
     values = pd.Series(cells.as_numbers(), name=name)
-    return Label(Task.REGRESSION, None, values, f"{cells.numbers.size} different numbers")
+    return Label(Task.REGRESSION, None, values, _told(f"{cells.numbers.size} different numbers", cells))
+
+
+def _told(reason: str, cells: Cells) -> str:
+    return "; ".join((reason, *cells.notes))
 
 
 def _refuse_infinite(cells: Cells) -> None:

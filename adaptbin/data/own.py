@@ -5,6 +5,8 @@ Everything that a card fixes is taken from it; the rest is inferred, from the ro
 
 from __future__ import annotations
 
+import hashlib
+import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -110,10 +112,13 @@ def read_own_table(path: Path, asked: Asked) -> OwnTable:
     require_columns(names, target, group, asked.drop, told, path.name)
 
     arrays: dict[str, Any] = dict(zip(names, sheet.columns, strict=True))
-    words, commas = MISSING_WORDS if told.missing_words is None else told.missing_words, sheet.semicolons
+    words, commas = MISSING_WORDS if told.missing_words is None else told.missing_words, sheet.decimal_commas
 
     def column(name: str) -> Cells:
-        return read_cells(name, arrays[name], missing_words=words, decimal_commas=commas)
+        # A label of numbers and "none" may well have a class of that name.
+        return read_cells(
+            name, arrays[name], missing_words=words, decimal_commas=commas, none_is_missing=name != target
+        )
 
     label = _label(column(target), asked)
     groups = None if group is None else _groups(column(group), path.name)
@@ -167,7 +172,7 @@ def read_own_table(path: Path, asked: Asked) -> OwnTable:
             "may ask for smaller ones (architecture: {batch_size: 16})"
         )
     table = make_table(card, pd.DataFrame(kept), label.values, groups, path, parts)
-    table = replace(table, card=replace(card, fingerprint=table.fingerprint))
+    table = _with_fingerprint(table)
     if told.fingerprint is not None and told.fingerprint != table.fingerprint:
         raise ConfigError(
             f"{told.source} is of a table with other values, or was changed since: its fingerprint must be "
@@ -187,6 +192,17 @@ def read_own_table(path: Path, asked: Asked) -> OwnTable:
         leaks=find_leaks(table, label, split.train),
     )
     return OwnTable(table, profile)
+
+
+def _with_fingerprint(table: Table) -> Table:
+    """The table with a fingerprint that tells what its label means, too.
+
+    Order of classes, task and metric decide scores as values do, and of an own table a person may say them anew.
+    """
+    card = table.card
+    meaning = json.dumps([str(card.task), card.levels, card.primary_metric])
+    fingerprint = hashlib.sha256(f"{table.fingerprint} {meaning}".encode()).hexdigest()
+    return replace(table, card=replace(card, fingerprint=fingerprint), fingerprint=fingerprint)
 
 
 def _label(cells: Cells, asked: Asked) -> Label:
@@ -297,4 +313,4 @@ def _with_rows_of(first: Sheet, test: Sheet, name: str, test_name: str) -> Sheet
         if other.type != column.type:
             column, other = column.cast(arrow.string()), other.cast(arrow.string())
         columns.append(arrow.concat_arrays([column, other]))
-    return Sheet(first.names, tuple(columns), first.form, first.semicolons)
+    return Sheet(first.names, tuple(columns), first.form, first.decimal_commas or test.decimal_commas)

@@ -22,8 +22,8 @@ class Sheet:
     """One pyarrow array per header, [N] each: strings of a text file, else of the type that the file gives."""
     form: str
     """What the file is, in words: "CSV, delimiter ';', UTF-8"."""
-    semicolons: bool = False
-    """Whether ``;`` parts the cells, as programs write it where numbers have decimal commas."""
+    decimal_commas: bool = False
+    """Whether numbers have decimal commas as far as the file tells: some have, or ``;`` parts the cells."""
 
     @property
     def rows(self) -> int:

@@ -60,9 +60,12 @@ def labelled_rows(table: Table) -> np.ndarray:
 def unlabelled_rows(table: Table, split: Split) -> np.ndarray:
     """Row numbers, int64 in file order, of the rows without a label that pretraining sees besides train.
 
-    Where rows belong together, those of a group in validation or test are left out: what they hold is known there.
+    Those that a given split puts into validation or test are left out, and, where rows belong together, those of a
+    group there: what they hold is known there.
     """
     unlabelled = ~labelled_rows(table)
+    if table.parts is not None:
+        unlabelled &= ~np.isin(table.parts.to_numpy(dtype=object), ("val", "test"))
     if table.groups is not None:
         of_row = table.groups.to_numpy()
         unlabelled &= ~np.isin(of_row, of_row[np.concatenate([split.val, split.test])])

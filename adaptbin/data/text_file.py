@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections import Counter
 from typing import Any
 
+from adaptbin.data.cells import COMMA, THOUSANDS
 from adaptbin.data.extras import require
 from adaptbin.data.sheet import Sheet
 from adaptbin.errors import DataError
@@ -76,6 +78,7 @@ def read_text(content: bytes, name: str, usual: str) -> Sheet:
     if b"\r" in content[:_SAMPLE_CHARACTERS] and b"\n" not in content[:_SAMPLE_CHARACTERS]:
         content = content.replace(b"\r", b"\n")
     delimiter, header = _delimiter(content, name, usual)
+    commas = delimiter == ";" or _has_decimal_commas(content, delimiter)
     ragged: list[Any] = []
 
     def stop(row: Any) -> str:
@@ -98,14 +101,33 @@ def read_text(content: bytes, name: str, usual: str) -> Sheet:
         )
     except arrow.ArrowInvalid as error:
         raise DataError(_why_ragged(content, name, delimiter, len(header), error)) from error
-    chunks: list[Any] = table.slice(1).columns
+    chunks: list[Any] = _without_empty_rows(table).slice(1).columns
     del table, content
     columns = []
     for place, column in enumerate(chunks):
         columns.append(column.combine_chunks())
         chunks[place] = None  # a large table is not held twice
     shown = {",": "comma", ";": "semicolon", "\t": "tab", "|": "bar"}[delimiter]
-    return Sheet(header, tuple(columns), f"text in {encoding}, cells parted by a {shown}", delimiter == ";")
+    return Sheet(header, tuple(columns), f"text in {encoding}, cells parted by a {shown}", commas)
+
+
+def _without_empty_rows(table: Any) -> Any:
+    """The rows in which some cell is there: spreadsheets write what was once used below, or above, a table."""
+    compute = require("pyarrow.compute")
+    empty: Any = None
+    for column in table.columns:
+        here = compute.equal(compute.utf8_trim_whitespace(column), "")
+        empty = here if empty is None else compute.and_(empty, here)
+        if not compute.any(empty).as_py():
+            return table
+    return table.filter(compute.invert(empty))
+
+
+def _has_decimal_commas(content: bytes, delimiter: str) -> bool:
+    """Whether a number among the first records has a comma that parts no thousands, and none has one that does."""
+    cells = {cell.strip() for record in _records(content, delimiter, _SAMPLE_RECORDS) for cell in record if "," in cell}
+    kinds = {(bool(re.match(COMMA, cell)), bool(re.match(THOUSANDS, cell))) for cell in cells}
+    return (True, False) in kinds and (False, True) not in kinds
 
 
 def _places(count: int) -> list[str]:

@@ -34,6 +34,7 @@ from sweeps.service.work import threads, train_one
 
 if TYPE_CHECKING:
     from adaptbin.data.encode import EncodedTable
+    from adaptbin.data.own import Profile
     from adaptbin.training.checkpoint import Checkpoint
     from adaptbin.training.finetune import FineTuning
     from adaptbin.training.pretrain import Pretraining
@@ -61,7 +62,8 @@ def export(options: Options, study: Study) -> int:
     print(f"training {dataset}, point {point}, seed {replica.seed} ({replica.id})", flush=True)
     try:
         trained, is_new = _train(replica, table, store, options)
-        origin = _origin(replica, point, table, trained.record)
+        profile = options.profiles.get(dataset)
+        origin = _origin(replica, point, table, trained.record, profile)
         told = _write(trained, table, origin, options.export)
     except TrainingError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -172,7 +174,9 @@ def _trained_on(record: Mapping[str, Any]) -> str:
     return f"{runtime.get('kernels')} on {runtime.get('device')}, {runtime.get('threads')} threads, {versions}"
 
 
-def _origin(replica: Replica, point: str, table: Table, record: Mapping[str, Any]) -> dict[str, Any]:
+def _origin(
+    replica: Replica, point: str, table: Table, record: Mapping[str, Any], profile: Profile | None
+) -> dict[str, Any]:
     """What the model says of itself: everything that decided it, and what it scored."""
     card = table.card
     kept = ("scores", "test_bootstrap_se", "n_rows", "bins", "unseen", "finetuning")
@@ -184,6 +188,7 @@ def _origin(replica: Replica, point: str, table: Table, record: Mapping[str, Any
         "table": card.summary(),
         "target": {"name": card.target, "unit": card.target_unit, "levels": list(card.levels or ())},
         "missing_words": list(card.missing_words) if card.reader == "file" else None,
+        "decimal_commas": [column.name for column in profile.columns if column.decimal_commas] if profile else [],
         "metric": primary_metric(card.primary_metric, replica.protocol),
         **{name: record[name] for name in kept if name in record},
         "trained_on": {name: record["runtime"].get(name) for name in TRAINED_ON},

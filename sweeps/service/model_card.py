@@ -75,6 +75,10 @@ def _loading(model: PretrainedModel, card: Card, folder: str) -> str:
     ]
     told = f"words = {json.dumps(words, ensure_ascii=False)}\n" if words else ""
     as_words = ", dtype=dict.fromkeys(words, str)" if words else ""
+    if card.reader == "file":  # pandas' own words for missing values are others: "None" is one
+        missing = sorted({form for word in ("", *card.missing_words, "NaN") for form in (word, word.upper())})
+        told += f"missing = {json.dumps(missing, ensure_ascii=False)}\n"
+        as_words += ", keep_default_na=False, na_values=missing"
     if words:  # of an own table the empty word says that nothing is there
         as_words += ').fillna(dict.fromkeys(words, "")' if card.reader == "file" else ", keep_default_na=False"
     use = (

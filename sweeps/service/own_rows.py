@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from adaptbin.data.cells import Cells, read_cells
+from adaptbin.data.cells import NONE, Cells, read_cells
 from adaptbin.data.files import read_sheet
 from adaptbin.errors import DataError
 from sweeps.service.new_rows import Batch, NewRows, check_header
@@ -29,12 +29,21 @@ def read_own_rows(
     sheet = read_sheet(path)
     check_header(model, sheet.names, path, identifier)
     arrays = dict(zip(sheet.names, sheet.columns, strict=True))
-
-    def cells_of(name: str) -> Cells:
-        return read_cells(name, arrays[name], missing_words=missing_words, decimal_commas=sheet.semicolons)
-
     columns = model.columns_
     known = dict(zip(columns.names_of("categorical"), columns.categories, strict=True))
+    commas = model.origin_.get("decimal_commas", ())
+
+    def cells_of(name: str) -> Cells:
+        words = known[name].values if name in known else ()
+        is_none = not any(_number(word) is None for word in words if word)  # among numbers it means missing
+        return read_cells(
+            name,
+            arrays[name],
+            missing_words=(*missing_words, NONE) if is_none else missing_words,
+            decimal_commas=name in commas or sheet.decimal_commas,
+            none_is_missing=False,
+        )
+
     read: dict[str, Any] = {}
     for name in columns.names:
         cells = cells_of(name)
@@ -43,12 +52,33 @@ def read_own_rows(
         else:
             # Where the empty word is no category of its own, nothing was there.
             empty = "" if "" in known[name].values else None
-            read[name] = pd.Series([word or empty for word in cells.as_words()], dtype=object)
+            read[name] = pd.Series([word or empty for word in _as_known(cells, known[name].values)], dtype=object)
     ids = None
     if identifier is not None:
         cells = cells_of(identifier)
         ids = np.append(cells.words, "")[cells.codes].tolist()
     return NewRows(sheet.names, _batches(pd.DataFrame(read), ids, batch_rows))
+
+
+def _as_known(cells: Cells, known: Collection[str]) -> np.ndarray:
+    """[N] object (str), "" where missing; a cell is called as training called it, by its words or by its number.
+
+    Whether "1.0" is called "1" depends on all cells of a column, and a file of few rows has few.
+    """
+    by_number: dict[float | None, str] = {number: word for word in known if (number := _number(word)) is not None}
+    called = [
+        word if word in known else by_number.get(_number(word), spelled)
+        for word, spelled in zip(cells.words, cells.spelled(), strict=True)
+    ]
+    found: np.ndarray = np.array([*called, ""], dtype=object)[cells.codes]
+    return found
+
+
+def _number(word: str) -> float | None:
+    try:
+        return float(word)
+    except ValueError:
+        return None
 
 
 def _batches(features: pd.DataFrame, ids: list[str] | None, batch_rows: int) -> Iterator[Batch]:

@@ -117,10 +117,16 @@ def read_data_sets(names: Sequence[str], given: Mapping[str, Any]) -> DataSets:
 
 
 def write_asked_card(path: Path | None, cards: Mapping[str, Card], profiles: Mapping[str, Profile]) -> None:
-    """Write the card of the own table where ``--write-card`` says, if it does."""
+    """Write the card of the own table where ``--write-card`` says, if it does.
+
+    Raises ConfigError where another file is there: a card that was edited, or a table.
+    """
     if path is not None:
         ((key, profile),) = profiles.items()
-        write_text(path.expanduser(), card_text(cards[key], profile.columns, fingerprint=False))
+        path, text = path.expanduser(), card_text(cards[key], profile.columns, fingerprint=False)
+        if path.exists() and not (path.is_file() and path.read_bytes() == text.encode()):
+            raise ConfigError(f"--write-card must name a new file, got one that is there, {path}")
+        write_text(path, text)
 
 
 def write_cards(

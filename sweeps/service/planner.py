@@ -128,4 +128,8 @@ class Planner:
     @cached_property
     def _samples(self) -> list[dict[str, Any]]:
         """Some earlier records, of any study: they tell of time and memory."""
-        return [record for name in self._study.datasets for record in self._store.sample(name)]
+        prints = {card.key: card.fingerprint for card in self._study.cards}  # own tables may share a name
+        sampled = (record for name in prints for record in self._store.sample(name))
+        return [
+            record for record in sampled if record["identity"]["fingerprint"] == prints[record["identity"]["dataset"]]
+        ]

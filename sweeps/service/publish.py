@@ -46,6 +46,9 @@ def replaced_study(folder: Path, study: Study, manifest: Mapping[str, Any]) -> s
         old = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
         same = all(old[part] == manifest[part] for part in ("budget", "protocol", "defaults", "seeds_vary"))
         same = same and old.get("finetuning") == manifest.get("finetuning")
+        # Tables of one's own may have the same name.
+        prints = [{name: of["fingerprint"] for name, of in told["tables"].items()} for told in (old, manifest)]
+        same = same and prints[0].items() <= prints[1].items()
         before, now = old[study.extent_name], manifest[study.extent_name]
         kept = all(set(values) <= set(now.get(name, ())) for name, values in before.items())
         if same and kept and set(old["seeds"]) <= set(manifest["seeds"]):
