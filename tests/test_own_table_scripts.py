@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,29 @@ def test_a_written_card_says_the_same_and_may_be_changed(clinic: Path, tmp_path:
     assert (stage.kind, stage.unit) == ("numerical", "grade")
     assert "sex" not in [column.name for column in changed.columns]
     assert changed.fingerprint != first.cards["my_clinic"].fingerprint
+
+
+@pytest.mark.usefixtures("no_mlflow")
+def test_a_written_card_replaces_no_other_file(
+    clinic: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = clinic.read_bytes()
+    words = f"--dataset '{clinic}' --target outcome {SHORT} --plan --write-card"
+    for place in (clinic, write(tmp_path, "mine.yaml", "positive: alive\n")):
+        content = place.read_bytes()
+        assert sensitivity.main([*shlex.split(f"{words} '{place}'"), "--output", str(tmp_path / "out")]) == 2
+        assert place.name in capsys.readouterr().err and place.read_bytes() == content
+    assert clinic.read_bytes() == before
+
+
+@pytest.mark.usefixtures("no_mlflow")
+def test_a_table_of_the_same_name_says_what_it_replaces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output = tmp_path / "out"
+    for folder, rows in (("a", ROWS), ("b", ROWS + 10)):
+        (tmp_path / folder).mkdir()
+        path = write(tmp_path / folder, "clinic.csv", text(frame(rows)))
+        assert run(sensitivity, f"--dataset {path} --target outcome {SHORT}", output) == 0
+        assert ("are replaced" in capsys.readouterr().err) == (folder == "b")
 
 
 def test_kinds_do_not_change_with_what_is_asked(clinic: Path) -> None:

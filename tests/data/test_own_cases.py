@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -109,6 +110,11 @@ def label(task: Task, *levels: str) -> Check:
     return lambda own: (own.table.card.task, own.table.card.levels) == (task, levels or None)
 
 
+def read_again(content: str) -> OwnTable:
+    with tempfile.TemporaryDirectory() as folder:
+        return read(Path(folder), "t.csv", content)
+
+
 def of_kind(name: str, kind: str, why: str = "") -> Check:
     return lambda own: kinds(own)[name] == kind and why in reason(own, name)
 
@@ -138,6 +144,30 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
     "thousands and decimal commas": (
         *("t.csv", text(frame(cells=[f"1.{100 + i},5" for i in range(ROWS)]), ";"), {}),
         lambda own: own.table.features["cells"].tolist() == [1100.5 + i for i in range(ROWS)],
+    ),
+    "commas that may be either, beside a column of decimal commas": (
+        *("t.tsv", text(frame(cells=[f"{10 + i % 80},{100 + i}" for i in range(ROWS)]), "\t", decimal=","), {}),
+        lambda own: own.table.features["cells"].tolist() == [float(f"{10 + i % 80}.{100 + i}") for i in range(ROWS)],
+    ),
+    "numbers of many digits beside a word in Excel": (
+        *("t.xlsx", excel(frame(cells=[1000.25 + i / 2**10 for i in range(ROWS - 1)] + ["NA"])), {}),
+        lambda own: own.table.features["cells"].tolist()[:-1] == [1000.25 + i / 2**10 for i in range(ROWS - 1)],
+    ),
+    "a number that means missing, as the card says": (
+        *("t.csv", missing_as("-999.0"), {"card": CardFile(source="card.yaml", missing_words=("-999",))}),
+        is_missing(),
+    ),
+    "the same in Parquet": (
+        *("t.parquet", parquet(frame(crp=at(TABLE["crp"], row_2=-999.0, row_9=-999.0)))),
+        *({"card": CardFile(source="card.yaml", missing_words=("-999",))}, is_missing()),
+    ),
+    "empty rows of commas, before and after": (
+        *("t.csv", ",,,\n" + CSV + ",,,\n" * 40, {}),
+        lambda own: len(own.table.target) == ROWS and own.table.fingerprint == read_again(CSV).table.fingerprint,
+    ),
+    "a class called none among numbers": (
+        *("t.csv", text(frame(outcome=np.array(["none", "1", "2"])[np.arange(ROWS) % 3])), {}),
+        lambda own: set(own.table.target) == {"none", "1", "2"},
     ),
     "commas that may be either, but for one": (
         *("t.csv", text(frame(cells=[f"{i},{100 + i}" for i in range(ROWS)])), {}),
@@ -545,6 +575,15 @@ def test_splits_that_cannot_be(case: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as raised:
         read(tmp_path, "t.csv", CSV, split_file=write(tmp_path, "split.csv", content))
     assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("said", [{"ordinal": "mid<low<high"}, {}], ids=["another order", "no order"])
+def test_what_a_label_means_makes_another_table(said: dict[str, Any], tmp_path: Path) -> None:
+    """Else results of a label order that was said wrongly would be taken for those of the right one."""
+    content = text(frame(outcome=THREE))
+    right = read(tmp_path, "t.csv", content, ordinal="low<mid<high")
+    other = read(tmp_path, "t.csv", content, **said)
+    assert right.table.fingerprint == right.table.card.fingerprint != other.table.fingerprint
 
 
 def test_there_are_many_cases() -> None:
