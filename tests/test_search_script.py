@@ -174,14 +174,23 @@ def test_halving_with_ray(tmp_path: Path) -> None:
 
 WITHOUT_RAY = """
 import sys
+import time
 from contextlib import nullcontext
+from pathlib import Path
 from unittest import mock
+from adaptbin.training.halving import train_pack_halving
+from adaptbin.training.pack import train_pack
 from sweeps import search
 from sweeps.service.local import InProcessRunner
 from sweeps.service.sweep import Sweep
 
+def train(replicas, table, **settings):
+    while len(list(Path(sys.argv[-1]).glob("results/*/*.json"))) >= 8:
+        time.sleep(1)  # until it is killed
+    return (train_pack_halving if "rungs" in settings else train_pack)(replicas, table, **settings)
+
 Sweep._tracking = lambda self, reading: nullcontext(mock.Mock(pages={}))
-sys.exit(search.main(sys.argv[1:], runner=InProcessRunner()))
+sys.exit(search.main(sys.argv[1:], runner=InProcessRunner(train)))
 """
 """The script in a process of its own, in which a kill meets the search itself: `test_faults.py` kills what Ray has."""
 
