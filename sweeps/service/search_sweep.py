@@ -104,6 +104,7 @@ class SearchSweep(Sweep):
         self, driver: SearchDriver, packs: tuple[Pack, ...], tables: Tables, runs: StudyRuns
     ) -> int | None:
         plan = self._planner.plan(driver.study, self._store.read(driver.study.all_replicas))
+        self._forget_useless(packs, plan.failed)
         with ProgressView(plan, sys.stderr) as view:
             left = self._asked.trials - sum(not trial.is_seeded for trial in driver.study.trials)
             confirmation = (FINALISTS + 1) * len(self._search.confirm_seeds)

@@ -22,7 +22,7 @@ from sweeps.service.interrupt import Terminated, raising_signals
 from sweeps.service.manifest import manifest
 from sweeps.service.options import Options, parse_options
 from sweeps.service.own_tables import write_cards
-from sweeps.service.plan import Plan
+from sweeps.service.plan import Pack, Plan
 from sweeps.service.planner import Planner
 from sweeps.service.points import Study, point_of
 from sweeps.service.progress import ProgressView
@@ -162,7 +162,7 @@ class Sweep:
         return code
 
     def _run_packs(self, plan: Plan, tables: Tables, runs: StudyRuns) -> int | None:
-        self._forget_useless(plan)
+        self._forget_useless(plan.packs, plan.failed)
         with ProgressView(plan, sys.stderr) as view:
 
             def answer(request: Request) -> tuple[Change, str]:
@@ -308,14 +308,14 @@ class Sweep:
         unseen = self._study.protocol.unseen_category
         return {key: encode(loaded[key[0]], split_seed=key[1], unseen_category=unseen) for key in keys}
 
-    def _forget_useless(self, plan: Plan) -> None:
+    def _forget_useless(self, packs: Iterable[Pack], failed: Iterable[Replica]) -> None:
         """Remove checkpoints of this study that no pack will resume; those of other studies stay."""
         asked = {replica.id for replica in self._study.all_replicas}
-        used = {key for pack in plan.packs for key in (pack.key, *pack.resumes)}
-        failed = {replica.id for replica in plan.failed}  # tried again some day
+        used = {key for pack in packs for key in (pack.key, *pack.resumes)}
+        kept = {replica.id for replica in failed}  # tried again some day
         checkpoints = self._checkpoints()
         for key, ids in checkpoints.begun().items():
-            if key not in used and asked.issuperset(ids) and failed.isdisjoint(ids):
+            if key not in used and asked.issuperset(ids) and kept.isdisjoint(ids):
                 checkpoints.forget(key)
 
 
