@@ -68,10 +68,9 @@ def postgres():
 
 @pytest.fixture
 def quick(monkeypatch):
-    """Shorter pauses between attempts, and a second for an answer."""
+    """Shorter pauses between attempts."""
     monkeypatch.setattr(writer, "FIRST_PAUSE", 0.05)
     monkeypatch.setattr(writer, "LONGEST_PAUSE", 0.2)
-    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
 
 
 @pytest.fixture
