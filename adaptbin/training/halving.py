@@ -51,9 +51,9 @@ def train_pack_halving(
 
     A record of rung e is that of a replica whose budget is :meth:`Budget.at_rung <adaptbin.config.Budget.at_rung>` of
     e, with its id: the same that :func:`train_pack <adaptbin.training.pack.train_pack>` would give, but for
-    ``runtime``, whose seconds are the replica's share of all
-    that was spent until then.  The other arguments are those of :func:`train_pack`; a run that was cut off goes on from
-    its checkpoint, with the records of the rungs it had passed.
+    ``runtime``, whose seconds are the replica's share of all that was spent until then.  The other arguments are those
+    of :func:`train_pack`; a run that was cut off goes on from its checkpoint, with the records of the rungs it had
+    passed.
 
     Raises ConfigError for rungs or a share that cannot be, for replicas that are fine-tuned, not pretrained, or under
     a schedule that depends on the number of epochs, and where :func:`train_pack` does.

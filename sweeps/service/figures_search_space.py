@@ -60,13 +60,7 @@ def slices_figure(tables: SearchTables, study: SearchStudy) -> Figure:
             if number % columns == 0:
                 axes.set_ylabel(metric.label)
         _bar(figure, grid, norm, "trial")
-        figure.suptitle(
-            f"{study.datasets[0]}: validation {axis_metric(metric)} along each field (dashed: the default)",
-            size=8,
-            weight="bold",
-            x=0.01,
-            ha="left",
-        )
+        _title(figure, f"{study.datasets[0]}: validation {axis_metric(metric)} along each field (dashed: the default)")
         return _laid_out(figure)
 
 
@@ -104,12 +98,9 @@ def parallel_figure(tables: SearchTables, study: SearchStudy) -> Figure:
         bar = figure.colorbar(ScalarMappable(norm, colours), ax=axes, pad=0.01, aspect=30)
         bar.set_label(metric.label)
         bar.outline.set_linewidth(0.4)
-        figure.suptitle(
+        _title(
+            figure,
             f"{study.datasets[0]}: trials by validation {metric.label} (orange: the best); gaps: p_m without masking",
-            size=8,
-            weight="bold",
-            x=0.01,
-            ha="left",
         )
         return _laid_out(figure)
 
@@ -146,10 +137,7 @@ def rank_figure(tables: SearchTables, study: SearchStudy) -> Figure:
             _scale_x(axes, study, across)
             _scale_y(axes, study, down)
         _bar(figure, grid, norm, "rank", colours=f"{COLOURS}_r")
-        figure.suptitle(
-            f"{study.datasets[0]}: rank of trials on validation (ringed: the best)", size=8, weight="bold", x=0.01,
-            ha="left",
-        )  # fmt: skip
+        _title(figure, f"{study.datasets[0]}: rank of trials on validation (ringed: the best)")
         return _laid_out(figure)
 
 
@@ -170,7 +158,7 @@ def front_figure(tables: SearchTables, study: SearchStudy) -> Figure:
         axes.set_xlabel("core-seconds of a replica", labelpad=1.5)
         axes.set_ylabel(f"validation {axis_metric(metric)}")
         axes.legend(loc="lower right" if metric.higher_is_better else "upper right", frameon=False, fontsize=6)
-        figure.suptitle(f"{study.datasets[0]}: score against time", size=8, weight="bold", x=0.01, ha="left")
+        _title(figure, f"{study.datasets[0]}: score against time")
         return _laid_out(figure)
 
 
@@ -178,6 +166,10 @@ def _figure(width: float, height: float) -> Figure:
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
+
+
+def _title(figure: Figure, text: str) -> None:
+    figure.suptitle(text, size=8, weight="bold", x=0.01, ha="left")
 
 
 def _laid_out(figure: Figure) -> Figure:
