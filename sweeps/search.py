@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from adaptbin.config import Hyperparameters
 from adaptbin.errors import ConfigError
 from sweeps.service.options import Options
+from sweeps.service.parameters import export_options
 from sweeps.service.parameters_search import search_options
 from sweeps.service.points import Point
 from sweeps.service.search_space import Space
@@ -22,7 +23,12 @@ from sweeps.service.searches import HalvingSearchStudy, SearchStudy
 from sweeps.service.sweep import run_script
 from sweeps.service.work import Runner
 
-OPTIONS = search_options()
+OPTIONS = (
+    *search_options(),
+    *export_options(
+        "the winner; trial=5 is another of its table", "of the winner the first fresh one, else of --seeds"
+    ),
+)
 """Options besides those of all scripts."""
 
 

@@ -16,7 +16,7 @@ from adaptbin.data import encode, load_table
 from adaptbin.data.own import Asked, read_own_table
 from adaptbin.estimators.folder import MANIFEST
 from adaptbin.training.pack import train_pack
-from sweeps import ablation, benchmark, embed, finetune, masking, sensitivity
+from sweeps import ablation, benchmark, embed, finetune, masking, search, sensitivity
 from sweeps.service.local import InProcessRunner
 from tests.scripts import check_refused, comparable, results, run
 from tests.service.fakes import fake_train
@@ -78,6 +78,31 @@ def test_what_was_not_trained_yet(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert comparable(results(tmp_path, "diabetes")) == comparable(results(tmp_path / "other", "diabetes"))
 
 
+@pytest.mark.usefixtures("no_mlflow")
+def test_the_winner_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    output, folder = tmp_path / "out", tmp_path / "model"
+    words = f"{WORDS} --seeds 1 --confirm-seeds 2 --trials 4 --search tau=1e-5..1e-3,log --fix width=16 --fix depth=1"
+    check_refused(search, f"{words} --export {folder}", "a search is known when its confirmation", output, capsys)
+    assert run(search, words, output, InProcessRunner()) == 0
+    assert "--export FOLDER" in capsys.readouterr().out
+    before = results(output)
+    confirmation = pd.read_csv(output / "search" / "breast_cancer" / "confirmation.csv")
+    won = confirmation[confirmation["winner"]].iloc[0]
+    assert exported(search, words, output, folder) == 0
+    assert "its scores are those of" in capsys.readouterr().out and results(output) == before
+    origin = adaptbin.load(folder).origin_
+    assert origin["identity"]["hyperparameters"]["tau"] == won["tau"] and origin["seed"] == 1
+    assert origin["identity"]["architecture"]["width"] == 16
+    # Another of its trials, by the number that tables have, with a seed of the search.
+    trials = pd.read_csv(output / "search" / "breast_cancer" / "trials.csv").set_index("trial")
+    assert exported(search, f"{words} --point trial=3", output, tmp_path / "other") == 0
+    origin = adaptbin.load(tmp_path / "other").origin_
+    assert origin["identity"]["hyperparameters"]["tau"] == trials.loc[3, "tau"] and origin["seed"] == 0
+    for point, message in (("trial=9", "must be complete, got none of that number"), ("winer", "must be given as")):
+        other = f"{words} --export {tmp_path / 'no'} --point {point}"
+        assert run(search, other, output) == 2 and message in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("dataset", ["breast_cancer", "diabetes", "eol"])
 def test_the_snippet_of_the_card(
     dataset: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
@@ -115,15 +140,16 @@ def test_the_snippet_of_the_card(
 
 
 def own_table(folder: Path) -> Path:
-    """Semicolons, decimal commas, gaps in numbers and words, rows without a label, and categories of digits."""
+    """Semicolons, decimal commas, gaps in numbers and words, rows without a label, categories of digits and signs."""
     rng = np.random.default_rng(0)
     age, rows = rng.normal(60, 9, 300).round(1), np.arange(300)
-    lines = ["patient;age;beds;ward;code;outcome"]
+    lines = ["patient;age;beds;ward;code;strip;outcome"]
     for row in rows:
         label = "" if row % 9 == 0 else "bad" if age[row] > 60 else "good"
         years = "?" if row % 7 == 0 else str(age[row]).replace(".", ",")
         ward = ["east", "west", ""][row % 3]
-        lines.append(f"p{row:04d};{years};{rng.normal():.3f};{ward};{row % 4 + 1};{label}".replace(".", ","))
+        strip = ["-", "+", "++"][row // 5 % 3]
+        lines.append(f"p{row:04d};{years};{rng.normal():.3f};{ward};{row % 4 + 1};{strip};{label}".replace(".", ","))
     path = folder / "ward.csv"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -164,7 +190,12 @@ def test_an_own_table(
         np.testing.assert_allclose(executed["embeddings"], model.embed(features), rtol=1e-5, atol=1e-6)
     else:
         assert (executed["predictions"] == model.predict(features)).mean() > 0.99
-    Path("words.csv").write_text("age,beds,ward,code\nold,1,east,1\n")
+    # A file of few rows need not have a "+" for "-" to be what it was.
+    features.head(3).to_csv("few.csv", index=False)
+    assert set(features["strip"].head(3)) == {"-"}
+    assert embed.main(["model", "few.csv", "--output", "few.parquet"]) == 0
+    np.testing.assert_array_equal(pd.read_parquet("few.parquet"), model.embed(features.head(3)))
+    Path("words.csv").write_text("age,beds,ward,code,strip\nold,1,east,1,-\n")
     assert embed.main(["model", "words.csv", "--output", "w.csv"]) == 2
     assert "column 'age' must hold numbers, got 'old' in row 1" in capsys.readouterr().err
 

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps import ablation, architecture, benchmark, finetune, masking, report, sensitivity, variance
+from sweeps import ablation, architecture, benchmark, finetune, masking, report, search, sensitivity, variance
 from sweeps.service.local import InProcessRunner
 from tests.scripts import results
 
@@ -21,9 +21,16 @@ REPLICAS: dict[Any, tuple[int, str]] = {
     variance: (9, "components.csv"),
     finetune: (24, "table.csv"),
     architecture: (30, "points.csv"),
+    search: (30, "trials.csv"),
 }
-"""Script -> the replicas of its points (21, 14, 47, 8, 1 under 3 kinds of seeds, 8, 10), 3 seeds each; and a table."""
-OPTIONS: dict[Any, list[str]] = {finetune: ["--encoder", "mlp,resnet"], architecture: ["--width", "128,256"]}
+"""Script -> the replicas of its points (21, 14, 47, 8, 1 under 3 kinds of seeds, 8, 10, 6 trials and 4 confirmed), 3
+seeds each; and a table.
+"""
+OPTIONS: dict[Any, list[str]] = {
+    finetune: ["--encoder", "mlp,resnet"],
+    architecture: ["--width", "128,256"],
+    search: ["--trials", "6"],
+}
 """Script -> what it is given besides, so that it takes seconds."""
 
 

@@ -29,6 +29,7 @@ from tests.service.report_folders import (
     finetune_tables,
     lost,
     masking_tables,
+    search_tables,
     sensitivity_tables,
     variance_tables,
     write_study,
@@ -54,6 +55,7 @@ def results(tmp_path: Path) -> Path:
     write_study(folder, "masking", "eol", masking_tables("eol"))
     write_study(folder, "variance", "eol", variance_tables("eol"))
     write_study(folder, "architecture", "eol", architecture_tables("eol"))
+    write_study(folder, "search", "eol", search_tables("eol"), search={"halving": [11, 33, 100]})
     write_study(folder, "finetune", "eol", finetune_tables("eol", {"MLP/BR": 0.05}))
     write_study(
         folder, "sensitivity", "eol", sensitivity_tables("eol", {("tau", 1e-3): -0.02, ("patience", 3.0): 0.004})
@@ -81,7 +83,7 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     assert "Data sets: eol, bfp." in text
     basis = rows_below(text, "## What it rests on")
     assert ["bfp", "sensitivity", REDUCED, "19 of 20, 1 diverged", "2"] in [row[:5] for row in basis]
-    assert "Not run: masking (bfp); finetune (bfp); variance (bfp); architecture (bfp)." in text
+    assert "Not run: masking (bfp); finetune (bfp); variance (bfp); architecture (bfp); search (bfp)." in text
     parts = rows_below(text, "## Where the variance is")
     assert [row[:9] for row in parts] == [
         ["eol", "split", "QWK, clinical order", "0.00", "0.10 to 20.00", "0 %", "87.00 ± 5.00 †1", "9", "–"],
@@ -121,6 +123,8 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     assert [row[:4] for row in rows_below(text, "## Depth and width of the MLP")] == [
         ["eol", "QWK", "3 × 512", "2 × 128"]
     ]
+    (found,) = rows_below(text, "## Searched settings")
+    assert found[:8] == ["eol", "QWK", "4 (2 complete)", "11, 33", "97.00", "96.00", "94.00", "95.00"]
     assert ["eol", "trees", "QWK", "75.00", "1", "85.00"] in rows_below(text, "## Without pretraining")
     assert "compared, and counted, in the clinical order" in text
 
@@ -131,12 +135,13 @@ def test_every_number_on_the_page_is_in_the_table(results: Path) -> None:
     table = pd.read_csv(results / "report.csv")
     assert set(table["section"]) == {
         *("rests on", "scores", "within", "orderings", "counts", "over data sets", "variance", "without pretraining"),
-        "architectures",
+        *("architectures", "searches"),
     }
     numbers = table.select_dtypes("number").stack().abs()
     shown = [row for line in text.splitlines() if line.startswith(("|", "- ")) for row in line.split("|")]
     words = re.compile(
         r"\[.*?\)|p_m [\d.]+|T \d+|w/o \w+|Reduced protocol: .*?\(full: 10\)|tau [\d.]+|patience \d+|95 % interval"
+        r"|(?<= )11, 33(?= )"
     )
     found = [number for cell in shown for number in re.findall(r"\d+(?:\.\d+)?", words.sub("", cell))]
     assert len(found) > 200
@@ -149,7 +154,7 @@ def test_tables_say_where_they_are_from_the_page(results: Path, tmp_path: Path) 
     for output in (results, tmp_path / "else" / "where"):
         assert report.main(["--dataset", "eol", "--results", str(results), "--output", str(output)]) == 0
         links = re.findall(r"\]\(([^)]+)\)", (output / "report.md").read_text(encoding="utf-8"))
-        assert len(links) == 9 and all((output / link).is_file() for link in links)
+        assert len(links) == 10 and all((output / link).is_file() for link in links)
 
 
 def test_a_page_of_one_study_says_what_was_not_run(tmp_path: Path) -> None:

@@ -249,6 +249,17 @@ class TestTheSampler:
         assert len(trials) == len(combinations) == 8 and set(trials["w_sord"]) == {10}
         assert set(trials["width"]) == {128}
 
+    def test_a_large_grid_is_tried_whole_unless_trials_say_less(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        tau = ",".join(f"{step}e-5" for step in range(1, 61))
+        words = f"{TINY} --sampler grid --plan".replace("1e-5..1e-3,log", tau)
+        assert run(words, tmp_path) == 0
+        assert capsys.readouterr().out.startswith("search of breast_cancer: 240 trials x 2 seeds")
+        assert run(f"{words} --trials 7", tmp_path) == 0
+        shown = capsys.readouterr().out
+        assert "the grid has 240 combinations: --trials leaves out the last of them" in shown and ": 7 trials" in shown
+
     def test_packs_hold_replicas_of_one_shape(self, tmp_path: Path) -> None:
         runner = CountingRunner(workers=2)
         assert run(f"{TINY} --trials 20", tmp_path, runner) == 0

@@ -24,6 +24,10 @@ DECIMAL_COMMAS = "decimal commas"
 NONE = "none"
 """A category among words; no value where all other cells are numbers."""
 
+MINUS = "-"
+"""A finding beside others that are plus signs, as on a test strip; else no value."""
+_PLUS = r"^\++$"
+
 _NUMBER = r"^[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?$|^[+-]?(?i:inf|infinity)$"
 COMMA = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?$"
 """A number with a decimal comma, whole thousands perhaps parted by points."""
@@ -118,11 +122,13 @@ def read_cells(
     missing_words: Collection[str] = MISSING_WORDS,
     decimal_commas: bool = False,
     none_is_missing: bool = True,
+    minus_is_missing: bool = True,
 ) -> Cells:
     """The cells of ``column`` [N], a pyarrow array.
 
     ``missing_words``: what stands for no value, words in any case and numbers however written; an empty cell always
-    does.  ``none_is_missing``: whether "none" does where all other cells are numbers.
+    does.  ``none_is_missing``: whether "none" does where all other cells are numbers.  ``minus_is_missing``: whether
+    "-", if it is one of these words, does where other cells are "+" or "++".
     ``decimal_commas``: whether a comma with three digits after it is a decimal comma rather than one between thousands,
     which the digits alone do not tell.
     """
@@ -149,6 +155,7 @@ def read_cells(
         {"", *map(str.lower, missing_words)},
         decimal_commas,
         none_is_missing,
+        minus_is_missing,
     )
 
 
@@ -170,7 +177,14 @@ def _coded(name: str, column: Any, *, is_date: bool) -> Cells:
     return Cells(name, codes, np.full(len(coded.dictionary), np.nan), coded.dictionary, is_date=is_date)
 
 
-def _of_text(name: str, column: Any, missing_words: set[str], decimal_commas: bool, none_is_missing: bool) -> Cells:
+def _of_text(
+    name: str,
+    column: Any,
+    missing_words: set[str],
+    decimal_commas: bool,
+    none_is_missing: bool,
+    minus_is_missing: bool,
+) -> Cells:
     arrow, compute = require("pyarrow"), require("pyarrow.compute")
     coded = column.dictionary_encode()
     distinct = coded.dictionary
@@ -178,7 +192,12 @@ def _of_text(name: str, column: Any, missing_words: set[str], decimal_commas: bo
     lower = compute.utf8_lower(distinct)
     gone = compute.is_in(lower, value_set=arrow.array(sorted(missing_words), type=arrow.string()))
     gone = gone.to_numpy(zero_copy_only=False)
+    is_minus = compute.equal(distinct, MINUS).to_numpy(zero_copy_only=False) & gone
+    is_finding = not minus_is_missing and bool(is_minus.any()) and bool(_matches(distinct, _PLUS).any())
+    gone = gone & ~(is_minus & is_finding)
     numbers, notes = _numbers_of(distinct, gone, decimal_commas)
+    if is_finding:
+        notes = (*notes, f"{MINUS!r} read as a value, since it stands beside '+'")
     gone = gone | np.isin(numbers, _numbers_among(missing_words))
     is_none = compute.equal(lower, NONE).to_numpy(zero_copy_only=False) & ~gone & none_is_missing
     others = ~gone & ~is_none

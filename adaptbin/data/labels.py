@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from adaptbin.data.cells import Cells
+from adaptbin.data.cells import MINUS, Cells
 from adaptbin.errors import ConfigError, DataError, nearest
 from adaptbin.tasks import Task
 
@@ -97,8 +97,7 @@ def read_label(
                 f"an ordinal label of words must have its levels from low to high (levels, or --ordinal), got none for "
                 f"{name!r}: {', '.join(map(repr, sorted(counts)[:5]))}"
             )
-        found = tuple(sorted(counts, key=float) if cells.is_numeric else sorted(counts))
-        reason = "numbers in rising order" if cells.is_numeric else "words in alphabetical order"
+        found, reason = _in_order(list(counts), cells)
     else:
         found, reason = tuple(levels), "in the order given"
         _check_levels(name, found, list(counts))
@@ -117,6 +116,15 @@ def read_label(
         )
     values = pd.Series(cells.as_words(), name=name, dtype="str")
     return Label(task, found, values, _told(f"{len(found)} values, {reason}", cells))
+
+
+def _in_order(words: list[str], cells: Cells) -> tuple[tuple[str, ...], str]:
+    """Levels that nobody gave an order of, in the usual one, and which that is."""
+    if cells.is_numeric:
+        return tuple(sorted(words, key=float)), "numbers in rising order"
+    if MINUS in words and all(set(word) == {"+"} for word in words if word != MINUS):
+        return tuple(sorted(words, key=lambda word: (word != MINUS, len(word)))), f"from {MINUS!r} to more plus signs"
+    return tuple(sorted(words)), "words in alphabetical order"
 
 
 def _is_measure(cells: Cells) -> bool:

@@ -117,7 +117,12 @@ def read_own_table(path: Path, asked: Asked) -> OwnTable:
     def column(name: str) -> Cells:
         # A label of numbers and "none" may well have a class of that name.
         return read_cells(
-            name, arrays[name], missing_words=words, decimal_commas=commas, none_is_missing=name != target
+            name,
+            arrays[name],
+            missing_words=words,
+            decimal_commas=commas,
+            none_is_missing=name != target,
+            minus_is_missing=told.missing_words is not None,
         )
 
     label = _label(column(target), asked)

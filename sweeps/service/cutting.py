@@ -7,20 +7,26 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 
 from adaptbin.config import Replica
+from adaptbin.errors import ResourceError
 from adaptbin.replicas.grouping import group_replicas
 from sweeps.service.kinds import Work, pretraining_of, work_of
 from sweeps.service.memory import STACK
+from sweeps.service.points import Point, point_of
 
 STEP_OVERHEAD = 4
 """What one step of a pack costs besides its replicas, counted in replicas: it makes large packs worth while."""
 
 
 class Cutter:
-    """Cuts replicas into packs that are no larger than asked for, and than memory allows."""
+    """Cuts replicas into packs that are no larger than asked for, and than memory allows.
 
-    def __init__(self, size: int | None, most: Mapping[Work, int]) -> None:
+    whole_points: All seeds of a point stay in one pack, for it is ranked there by their mean.
+    """
+
+    def __init__(self, size: int | None, most: Mapping[Work, int], *, whole_points: bool = False) -> None:
         self._size = size
         self._most = most
+        self._whole_points = whole_points
         self.cut_to: int | None = None
         """Smallest number of replicas that memory has cut packs to; None where it has cut none."""
 
@@ -30,17 +36,34 @@ class Cutter:
         if self._size is not None:
             return [part for group in groups for part in self.cut(group)]
         buckets, parts = _best_cut(groups, workers)
-        return [small for bucket in buckets for part in chunk(atoms_of(bucket), parts) for small in self.cut(part)]
+        return [small for bucket in buckets for part in chunk(self._atoms(bucket), parts) for small in self.cut(part)]
 
     def cut(self, replicas: Sequence[Replica]) -> list[list[Replica]]:
-        """Near-equal packs of replicas that can be stacked."""
-        packs = [list(replicas)] if self._size is None else _at_most(atoms_of(replicas), self._size)
+        """Near-equal packs of replicas that can be stacked.
+
+        Raises ResourceError where not even the seeds of one point, which must stay together, fit in memory.
+        """
+        packs = [list(replicas)] if self._size is None else _at_most(self._atoms(replicas), self._size)
         models = models_of(replicas)
         most = self._most.get(work_of(replicas[0]), len(models))
         if all(len(models_of(pack)) <= most for pack in packs):
             return packs
         self.cut_to = most if self.cut_to is None else min(self.cut_to, most)
-        return chunk(models, max(len(packs), math.ceil(len(models) / most)))
+        parts = max(len(packs), math.ceil(len(models) / most))
+        if not self._whole_points:
+            return chunk(models, parts)
+        points = self._atoms(replicas)
+        if (seeds := max(len(models_of(point)) for point in points)) > most:
+            raise ResourceError(
+                "under halving all seeds of a point must fit in one pack, for it is ranked by their mean: memory "
+                f"allows packs of {most}, got {seeds} seeds"
+            )
+        while any(len(models_of(pack)) > most for pack in chunk(points, parts)):
+            parts += 1
+        return chunk(points, parts)
+
+    def _atoms(self, replicas: Iterable[Replica]) -> list[list[Replica]]:
+        return points_of(replicas) if self._whole_points else atoms_of(replicas)
 
 
 def _by_pretraining_seed(replicas: Iterable[Replica], together: int = 1) -> list[list[Replica]]:
@@ -63,6 +86,14 @@ def atoms_of(replicas: Iterable[Replica]) -> list[list[Replica]]:
     for replica in replicas:
         atoms.setdefault(pretraining_of(replica), []).append(replica)
     return list(atoms.values())
+
+
+def points_of(replicas: Iterable[Replica]) -> list[list[Replica]]:
+    """Replicas by their point: all its seeds."""
+    points: dict[Point, list[Replica]] = {}
+    for replica in replicas:
+        points.setdefault(point_of(replica), []).append(replica)
+    return list(points.values())
 
 
 def models_of(replicas: Sequence[Replica]) -> list[list[Replica]]:

@@ -8,6 +8,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
 from adaptbin.config import Budget, Finetuning, Hyperparameters, Protocol, pretext_of
+from adaptbin.data.cells import MINUS
 from adaptbin.data.registry import Card
 from adaptbin.metrics import get_metric
 from sweeps.service.methods_finetune import ENCODER_TITLES
@@ -68,16 +69,17 @@ def _what(model: PretrainedModel, card: Card) -> str:
 
 def _loading(model: PretrainedModel, card: Card, folder: str) -> str:
     origin = model.origin_
-    words = [
-        name
-        for name, known in zip(model.columns_.names_of("categorical"), model.columns_.categories, strict=True)
-        if isinstance(known.values[0], str)
-    ]
+    categories = [*zip(model.columns_.names_of("categorical"), model.columns_.categories, strict=True)]
+    words = [name for name, known in categories if isinstance(known.values[0], str)]
     told = f"words = {json.dumps(words, ensure_ascii=False)}\n" if words else ""
     as_words = ", dtype=dict.fromkeys(words, str)" if words else ""
     if card.reader == "file":  # pandas' own words for missing values are others: "None" is one
         missing = sorted({form for word in ("", *card.missing_words, "NaN") for form in (word, word.upper())})
         told += f"missing = {json.dumps(missing, ensure_ascii=False)}\n"
+        if findings := [name for name, known in categories if MINUS in missing and MINUS in known.values]:
+            told += f"findings = {json.dumps(findings, ensure_ascii=False)}  # where {MINUS!r} is a value\n"
+            told += f"values = [word for word in missing if word != {MINUS!r}]\n"
+            told += "missing = {name: values if name in findings else missing for name in model.feature_names_in_}\n"
         as_words += ", keep_default_na=False, na_values=missing"
     if words:  # of an own table the empty word says that nothing is there
         as_words += ').fillna(dict.fromkeys(words, "")' if card.reader == "file" else ", keep_default_na=False"

@@ -36,10 +36,11 @@ def read_own_rows(
     def cells_of(name: str) -> Cells:
         words = known[name].values if name in known else ()
         is_none = not any(_number(word) is None for word in words if word)  # among numbers it means missing
+        missing = [word for word in missing_words if word not in words]  # "-" may have been a finding beside "+"
         return read_cells(
             name,
             arrays[name],
-            missing_words=(*missing_words, NONE) if is_none else missing_words,
+            missing_words=[*missing, NONE] if is_none else missing,
             decimal_commas=name in commas or sheet.decimal_commas,
             none_is_missing=False,
         )

@@ -184,13 +184,13 @@ def show_test_options() -> list[click.Parameter]:
     ]  # fmt: skip
 
 
-def export_options() -> list[click.Parameter]:
-    """The one replica that is exported, and where to."""
+def export_options(usual: str = "the default point", seed: str = "the first of --seeds") -> list[click.Parameter]:
+    """The one replica that is exported, and where to; ``usual`` and ``seed``: which one by default, in words."""
     return [
         _option("--export", _PATH, "Save the model of one replica to this folder, and do nothing else."),
         _option("--point", str, "What to export: field=value pairs such as w_sord=3,tau=0.001, relative to the default "
-                "point, or the id of a point or replica.  [default: the default point]"),
-        _option("--seed", int, "Seed of the replica to export.  [default: the first of --seeds]"),
+                f"point, or the id of a point or replica.  [default: {usual}]"),
+        _option("--seed", int, f"Seed of the replica to export.  [default: {seed}]"),
         _option("--overwrite", bool, "Replace a model in the folder of --export.", False, is_flag=True),
     ]  # fmt: skip
 

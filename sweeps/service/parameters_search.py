@@ -21,6 +21,8 @@ Objective = Literal["score", "seconds"]
 OBJECTIVES: dict[str, tuple[Objective, ...]] = {"score": ("score",), "score,seconds": ("score", "seconds")}
 """What --objective may say -> the objectives: the validation score, and core-seconds."""
 
+TRIALS = 200
+
 REPLICAS = 20
 """Replicas of a pack that are asked for at once."""
 
@@ -37,8 +39,8 @@ class SearchOptions:
     Raises ConfigError on what is out of range or does not go together.
     """
 
-    trials: int = 200
-    """Points to try, those of another study that it was seeded from left out."""
+    trials: int | None = None
+    """Points to try, without those that another study seeded; None: :data:`TRIALS`, and of a grid all."""
     sampler: str = "tpe"
     objectives: tuple[Objective, ...] = ("score",)
     searched: Mapping[str, Domain]
@@ -49,7 +51,7 @@ class SearchOptions:
     halving: Halving | None = None
 
     def __post_init__(self) -> None:
-        if self.trials < 1:
+        if self.trials is not None and self.trials < 1:
             raise ConfigError(f"trials must be a whole number >= 1, got {self.trials}")
         if self.sampler not in SAMPLERS:
             raise ConfigError(unknown("sampler", self.sampler, SAMPLERS))
@@ -67,7 +69,7 @@ class SearchOptions:
 def search_options() -> list[click.Parameter]:
     """The options of a search that no other script has."""
     return [
-        _option("--trials", "Points to try.", 200, type=int),
+        _option("--trials", f"Points to try.  [default: {TRIALS}, and of a grid all]", type=int),
         _option("--sampler", "What proposes points: tpe, cmaes, random, qmc (quasi-random), or grid, which takes every "
                 "combination of the values given.", "tpe"),
         _option("--objective", "score: the validation mean over --seeds of the primary metric; score,seconds: also "

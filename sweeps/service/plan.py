@@ -18,7 +18,7 @@ from itertools import pairwise
 from adaptbin.config import Replica
 from adaptbin.errors import ConfigError, ResourceError
 from adaptbin.replicas.grouping import group_replicas
-from sweeps.service.cutting import Cutter, atoms_of, chunk, models_of
+from sweeps.service.cutting import Cutter, atoms_of, chunk, models_of, points_of
 from sweeps.service.kinds import Work, work_of
 from sweeps.service.memory import Need, largest_pack, memory_of_a_pack
 from sweeps.service.nodes import Node
@@ -121,8 +121,12 @@ class Pack:
         return self.dataset, self.split_seed
 
     def halves(self) -> list[Pack]:
-        """Two packs of about half the size, cut between replicas that share a pretraining only if there is no other."""
-        first, *rest = chunk(atoms_of(self.replicas), 2)
+        """Two packs of about half the size, cut between replicas that share a pretraining only if there is no other.
+
+        Under halving points stay whole, since their mean over seeds ranks them; a point alone is ranked with nobody.
+        """
+        points = points_of(self.replicas) if self.halving is not None else []
+        first, *rest = chunk(points if len(points) > 1 else atoms_of(self.replicas), 2)
         if not rest:
             middle = len(self.replicas) // 2
             first, rest = list(self.replicas[:middle]), [list(self.replicas[middle:])]
@@ -164,6 +168,7 @@ def make_plan(
     retry_failed: bool = False,
     nodes: Sequence[Node] = (),
     needs: Mapping[Work, Need] | None = None,
+    whole_points: bool = False,
 ) -> Plan:
     """Plan the replicas of ``study`` whose ids are not in ``finished``.
 
@@ -179,10 +184,12 @@ def make_plan(
         retry_failed: Plan them all the same.
         nodes: What the machines have; without any, memory sets no limit.
         needs: Memory that packs of each kind of work take; without one, likewise.
+        whole_points: No point's seeds are parted, as halving needs it.
 
     Raises:
         ConfigError: ``pack_size`` below 1.
-        ResourceError: Not even a pack of one replica fits into the memory that each pack is given.
+        ResourceError: Not even a pack of one replica, or of one whole point, fits into the memory that each pack is
+            given.
     """
     if pack_size is not None and pack_size < 1:
         raise ConfigError(f"pack must be a whole number >= 1, got {pack_size}")
@@ -197,7 +204,7 @@ def make_plan(
         for work in dict.fromkeys(map(work_of, to_do.values()))
         if limit is not None and work in needs
     }
-    cutter = Cutter(pack_size, most)
+    cutter = Cutter(pack_size, most, whole_points=whole_points)
     packs = []
     left = dict(to_do)
     for folder, ids in (begun or {}).items():

@@ -50,8 +50,11 @@ class Planner:
         self.told_of_budget = ""
         """What was dropped to keep to the budget; empty without one."""
 
-    def plan(self, study: Study, reading: Reading, leave: Collection[str] = ()) -> Plan:
-        """What is left of ``study``, in packs; without the replicas of the ids in ``leave``."""
+    def plan(self, study: Study, reading: Reading, leave: Collection[str] = (), *, whole_points: bool = False) -> Plan:
+        """What is left of ``study``, in packs; without the replicas of the ids in ``leave``.
+
+        whole_points: No point's seeds are parted.
+        """
         options = self._options
         missing = [replica for replica in study.all_replicas if replica.id not in reading.records]
         # This machine costs nothing to ask; a cluster is called only when there is something to train.
@@ -67,6 +70,7 @@ class Planner:
             begun=self._checkpoints().begun() if missing else None,
             nodes=nodes,
             needs=needs(study, self._sizes, self._samples, options.device),
+            whole_points=whole_points,
         )
 
     def within_budget(self, plan: Plan, reading: Reading) -> Plan:

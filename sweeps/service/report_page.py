@@ -14,6 +14,7 @@ from adaptbin.metrics import get_metric
 from sweeps.service.report_architectures import architecture_cells
 from sweeps.service.report_orderings import ORDERINGS, UNTESTED
 from sweeps.service.report_scores import OTHER_ORDER
+from sweeps.service.report_searches import search_cells
 from sweeps.service.report_sources import FULL, TABLES, Source, Sources
 from sweeps.service.report_tables import Report
 
@@ -68,6 +69,7 @@ def page(report: Report, folder: Path) -> str:
         _orderings(report),
         _variance(report.variance),
         _architectures(report.architectures),
+        _searches(report.searches),
         _alternatives(report),
     ]
     return "\n\n".join("\n".join(part) for part in parts if part) + "\n"
@@ -237,6 +239,14 @@ def _architectures(architectures: pd.DataFrame) -> list[str]:
     if architectures.empty:
         return [*lines, "Not run, or nothing was chosen."]
     heads, cells, explained = architecture_cells(architectures)
+    return [*lines, *_markdown(heads, cells), "", explained]
+
+
+def _searches(searches: pd.DataFrame) -> list[str]:
+    lines = ["## Searched settings", ""]
+    if searches.empty:
+        return [*lines, "Not run."]
+    heads, cells, explained = search_cells(searches)
     return [*lines, *_markdown(heads, cells), "", explained]
 
 

@@ -50,6 +50,13 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         "points.csv": ("dataset", "metric", "n", "n_diverged", "depth", "width", "val_mean", "chosen", "paper"),
         "comparison.csv": ("dataset", "metric", "difference", "low", "high", "standard_error", "reproduced"),
     },
+    "search": {
+        "trials.csv": ("dataset", "state"),
+        "confirmation.csv": (
+            *("dataset", "is_default", "winner", "search_mean", "val_mean", "test_mean", "test_sd", "n", "n_diverged"),
+        ),
+        "significance.csv": (*_CONTRAST, "trial", "test", "p", "low", "high"),
+    },
     "alternatives": {"scores.csv": ("dataset", "model", "seed", "depends_on_seed", "metric", "val", "test")},
 }
 """Study -> its tables that a report reads -> the columns they need.  Without the first of them it counts as not run."""

@@ -9,6 +9,7 @@ import pandas as pd
 from sweeps.service.report_architectures import architectures_frame
 from sweeps.service.report_orderings import counts_frame, joint_frame, orderings_frame
 from sweeps.service.report_scores import alternatives_frame, ranks_frame, scores_frame, variance_frame, within_frame
+from sweeps.service.report_searches import searches_frame
 from sweeps.service.report_sources import TABLES, Sources
 
 
@@ -27,6 +28,8 @@ class Report:
     alternatives: pd.DataFrame
     architectures: pd.DataFrame
     """See :func:`sweeps.service.report_architectures.architectures_frame`."""
+    searches: pd.DataFrame
+    """See :func:`sweeps.service.report_searches.searches_frame`."""
     orderings: pd.DataFrame
     """See :func:`sweeps.service.report_orderings.orderings_frame`; likewise the next two."""
     counts: pd.DataFrame
@@ -45,6 +48,7 @@ class Report:
             variance=variance_frame(sources),
             alternatives=alternatives_frame(sources),
             architectures=architectures_frame(sources),
+            searches=searches_frame(sources),
             orderings=orderings,
             counts=counts_frame(orderings),
             joint=joint_frame(sources),
@@ -63,6 +67,7 @@ class Report:
             "over data sets": self.joint,
             "variance": self.variance,
             "architectures": self.architectures,
+            "searches": self.searches,
             "without pretraining": self.alternatives,
         }
         # As objects, so that whole numbers stay whole beside rows that lack them.

@@ -273,9 +273,10 @@ class SearchDriver:
             leave |= {replica.id for replica in study.all_replicas} - set(only)
         elif study.trials:  # the default has packs of its own
             leave |= default
-        plan = self._planner.plan(study, self._store.read(study.all_replicas), leave=leave)
+        halves = halves and study.halving is not None
+        plan = self._planner.plan(study, self._store.read(study.all_replicas), leave=leave, whole_points=halves)
         self._workers = plan.workers
-        packs = [_halved(pack, study) if halves and study.halving else pack for pack in plan.packs]
+        packs = [_halved(pack, study) if halves else pack for pack in plan.packs]
         for pack in packs:
             ids = frozenset(replica.id for replica in pack.replicas)
             self._packs.append(ids)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +13,11 @@ from adaptbin.errors import ConfigError, DataError
 from adaptbin.metrics import get_metric
 from sweeps.service.card_view import show_cards
 from sweeps.service.options import Options
-from sweeps.service.parameters_search import REPLICAS, SearchOptions
+from sweeps.service.parameters_search import REPLICAS, TRIALS, SearchOptions
 from sweeps.service.plan import Pack
-from sweeps.service.points import Study
+from sweeps.service.points import Point, Study
 from sweeps.service.progress import ProgressView
+from sweeps.service.projection import describe_point
 from sweeps.service.recorder import Recorder
 from sweeps.service.results import Reading
 from sweeps.service.search_driver import SearchDriver, refuse
@@ -30,6 +32,9 @@ if TYPE_CHECKING:
     from sweeps.service.sweep import Tables
     from sweeps.service.trials import Direction, Trials
 
+WINNER = "winner"
+"""What the point is called that a search found, where a model is exported."""
+
 
 class SearchSweep(Sweep):
     """See :class:`sweeps.service.sweep.Sweep`."""
@@ -38,6 +43,8 @@ class SearchSweep(Sweep):
         assert isinstance(study, SearchStudy) and options.search is not None
         self._search: SearchStudy = study
         self._asked: SearchOptions = options.search
+        self._combinations = len(study.space.grid()) if options.search.sampler == "grid" else None
+        self._most = options.search.trials or self._combinations or TRIALS
         self._together = points_together(options)
         # A pack holds what is asked for at once, however many workers there are.
         pack = self._together * len(study.seeds) if options.pack is None else options.pack
@@ -60,6 +67,41 @@ class SearchSweep(Sweep):
                 print(f"{seeded} finished trials of searches of other spaces lie in this one and are taken over")
             return self._search_on(trials, tables)
 
+    def export(self) -> int:
+        """See :class:`Sweep`; by default the winner's model, of the first of the fresh seeds."""
+        from sweeps.service.export import export
+
+        asked = (self._options.point or WINNER).strip().lower()
+        known = self._known() if self._journal.is_file() else []
+        study = replace(self._search, trials=tuple(known), confirms=True).told
+        options = self._options
+        if (named := self._named(asked, study)) is not None:
+            seeds = study.confirm_seeds if asked == WINNER else study.seeds
+            point = describe_point(named.settings(study.moved), {}).key
+            options = replace(options, point=point, seed=seeds[0] if options.seed is None else options.seed)
+        return export(options, study)
+
+    def _named(self, asked: str, study: SearchStudy) -> Point | None:
+        """The point of "winner" or of "trial=5"; None for any other words.  Raises ConfigError where there is none."""
+        from sweeps.service.tables_search import search_tables
+
+        if asked == WINNER:
+            reading = self._store.read(study.all_replicas)
+            winner = search_tables(reading.records.values(), study, self._options.test).winner
+            if winner is None:
+                raise ConfigError(
+                    "the winner of a search is known when its confirmation is done, got none of this very search in "
+                    f"{self._journal.parent}; the same command without --export goes on with it"
+                )
+            return study.point_of(winner)
+        if match := re.fullmatch(r"trial\s*=?\s*(\d+)", asked):
+            trial = next((trial for trial in study.trials if trial.number == int(match[1])), None)
+            if trial is None or trial.state != "complete":
+                state = "none of that number" if trial is None else f"one that is {trial.state}"
+                raise ConfigError(f"a trial to export must be complete, got {state} for {asked!r}")
+            return study.point_of(trial)
+        return None
+
     def _search_on(self, trials: Trials, tables: Tables) -> int:
         driver = SearchDriver(
             self._search,
@@ -67,7 +109,7 @@ class SearchSweep(Sweep):
             self._planner,
             self._store,
             self._failures,
-            most=self._asked.trials,
+            most=self._most,
             together=self._together,
             ends_at=None if self._options.time_limit is None else self._began + self._options.time_limit,
             retry_failed=self._options.retry_failed,
@@ -97,6 +139,7 @@ class SearchSweep(Sweep):
                 print(f"nothing to train: all trials have results in {self._store.output}")
             code = self._publish(reading, runs, trained=trained)
         self._tell_mlflow(runs)
+        print("model of the winner: the same command with --export FOLDER")
         print(f"trials: optuna-dashboard {trials.path}  (pip install optuna-dashboard)")
         return code
 
@@ -106,7 +149,7 @@ class SearchSweep(Sweep):
         plan = self._planner.plan(driver.study, self._store.read(driver.study.all_replicas))
         self._forget_useless(packs, plan.failed)
         with ProgressView(plan, sys.stderr) as view:
-            left = self._asked.trials - sum(not trial.is_seeded for trial in driver.study.trials)
+            left = self._most - sum(not trial.is_seeded for trial in driver.study.trials)
             confirmation = (FINALISTS + 1) * len(self._search.confirm_seeds)
             view.ask(max(0, left) * len(self._search.seeds) + confirmation)
             driver.say = view.say
@@ -132,6 +175,12 @@ class SearchSweep(Sweep):
             if not confirmed & self._read().records.keys():  # it was interrupted before
                 self._study = replace(self._study, confirms=False)
         return super()._rebuild()
+
+    def _known(self) -> list[Trial]:
+        """The trials of the journal as it is, whoever is writing it."""
+        from sweeps.service.trials import read_journal
+
+        return [trial for _, _, found in read_journal(self._journal) for trial in found if "settings" in trial.notes]
 
     @property
     def _journal(self) -> Path:
@@ -175,10 +224,14 @@ class SearchSweep(Sweep):
         halving = ""
         if search.halving is not None:
             halving = f"; halving at {', '.join(map(str, search.halving.rungs))} epochs"
+        beyond = []
+        if self._combinations is not None and self._combinations > self._most:
+            beyond.append(f"the grid has {self._combinations} combinations: --trials leaves out the last of them")
         lines = [
-            f"search of {dataset}: {asked.trials} trials{limit} x {len(search.seeds)} seeds, sampler {asked.sampler}, "
+            f"search of {dataset}: {self._most} trials{limit} x {len(search.seeds)} seeds, sampler {asked.sampler}, "
             f"objective {','.join(search.objectives)} (validation {get_metric(search.metric).label}){halving}",
             *(f"  {name} = {domain}" for name, domain in search.space.searched.items()),
+            *beyond,
             f"then the best {FINALISTS} and the default with {len(search.confirm_seeds)} fresh seeds",
             "the default alone, of which the time of others may be far:",
             *(f"  {line}" for line in self._planner.describe(self._planner.plan(search, Reading())).splitlines()),

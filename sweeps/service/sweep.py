@@ -67,11 +67,8 @@ def run_script(
             if options is None:
                 return 0
             study = build(options)
-            if options.export is not None:
-                from sweeps.service.export import export
-
-                return export(options, study)
-            return (kind or Sweep)(options, study, runner or _ray_runner(options)).run()
+            sweep = (kind or Sweep)(options, study, runner or _ray_runner(options))
+            return sweep.run() if options.export is None else sweep.export()
     except AdaptBinError as error:
         _complain(f"error: {error}")
         return 2
@@ -124,6 +121,12 @@ class Sweep:
         with self._store.lock():
             reading = self._read()  # again: another run may have ended just before the lock was free
             return self._train(self._planner.plan(self._study, reading), reading, tables)
+
+    def export(self) -> int:
+        """Export the model that the options ask for, and train nothing else; returns the exit code."""
+        from sweeps.service.export import export
+
+        return export(self._options, self._study)
 
     def _require_writable(self) -> None:
         results = [f"results/{name}" for name in self._study.datasets]

@@ -184,6 +184,19 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
         *("t.csv", text(frame(allergy=np.array(["none", "no", "nuts"])[np.arange(ROWS) % 3])), {}),
         lambda own: set(own.table.features["allergy"]) == {"none", "no", "nuts"},
     ),
+    "a minus beside plus signs is a finding": (
+        *("t.csv", text(frame(strip=np.array(["-", "+", "++"])[np.arange(ROWS) % 3])), {}),
+        lambda own: set(own.table.features["strip"]) == {"-", "+", "++"} and "beside '+'" in reason(own, "strip"),
+    ),
+    "a label of minus and plus": (
+        *("t.csv", text(frame(outcome=np.array(["+", "-"])[np.arange(ROWS) % 2])), {}),
+        label(Task.BINARY, "-", "+"),
+    ),
+    "a minus that the card calls missing": (
+        *("t.csv", text(frame(strip=np.array(["-", "+", "++"])[np.arange(ROWS) % 3]))),
+        *({"card": CardFile(source="card.yaml", missing_words=("-",))},),
+        lambda own: set(own.table.features["strip"]) == {"", "+", "++"},
+    ),
     "a missing word is a category of its own": (
         *("t.csv", text(frame(sex=at(TABLE["sex"], row_1="", row_5="NA"))), {}),
         lambda own: set(own.table.features["sex"]) == {"f", "m", ""} and of_kind("sex", "categorical")(own),

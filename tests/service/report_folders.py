@@ -256,3 +256,25 @@ def alternatives_table(dataset: str) -> dict[str, pd.DataFrame]:
     names = ["model", "seed", "depends_on_seed", "test"]
     scores = pd.DataFrame(rows, columns=names).assign(dataset=dataset, metric=metric_of(dataset))
     return {"scores": scores.assign(val=scores["test"] + 0.1)}
+
+
+def search_tables(dataset: str, **changed: Any) -> dict[str, pd.DataFrame]:
+    """Tables of a search of four trials, whose winner is trial 2; ``changed``: parts of its one contrast."""
+    trials = pd.DataFrame({"trial": range(4), "state": ["complete", "pruned", "complete", "failed"]})
+    same = {"dataset": dataset, "n": 10, "n_diverged": 0}
+    confirmation = [
+        {**same, "trial": 2, "is_default": False, "winner": True, "search_mean": 0.97, "val_mean": 0.96}
+        | {"test_mean": 0.95, "test_sd": 0.01},
+        {**same, "trial": 0, "is_default": True, "winner": False, "search_mean": 0.94, "val_mean": 0.94}
+        | {"test_mean": 0.93, "test_sd": 0.01},
+    ]
+    row = {
+        **contrast(metric_of(dataset), 0.02),
+        **{"dataset": dataset, "trial": 2, "test": "wilcoxon", "p": 0.004, "low": 0.01, "high": 0.03},
+        **changed,
+    }
+    return {
+        "trials": trials.assign(dataset=dataset),
+        "confirmation": pd.DataFrame(confirmation),
+        "significance": pd.DataFrame([row]),
+    }

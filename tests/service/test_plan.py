@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -16,8 +18,8 @@ from sweeps.service.kinds import Work, work_of
 from sweeps.service.memory import GIB, KEPT_BACK, MIB, USABLE, Need
 from sweeps.service.nodes import Node
 from sweeps.service.panels import PANELS, SensitivityStudy, get_panels
-from sweeps.service.plan import Pack, Resources, make_plan
-from sweeps.service.points import Study
+from sweeps.service.plan import Halving, Pack, Plan, Resources, make_plan
+from sweeps.service.points import Study, point_of
 from tests.service.moving import EncoderStudy
 
 
@@ -242,6 +244,34 @@ def test_halves_cover_the_pack() -> None:
     assert {r.id for half in halves for r in half.replicas} == {r.id for r in pack.replicas}
     shared = Pack(pack.replicas[:1] + tuple(r for r in pack.replicas if r.seed == 1)[:1])
     assert [len(half.replicas) for half in shared.halves()] == [1, 1]
+
+
+def test_points_stay_whole_where_they_are_ranked() -> None:
+    study = study_of(seeds=3)  # nine points, of which one, the default, is in both panels
+
+    def points_in(plan: Plan) -> list[list[int]]:
+        """Per pack how many seeds of each of its points it has."""
+        return [list(Counter(point_of(r) for r in pack.replicas).values()) for pack in plan.packs]
+
+    parted = make_plan(study, (), pack_size=27, nodes=[memory_for(8.5)], needs=needs_of(study))
+    assert any(set(seeds) != {3} for seeds in points_in(parted))
+    whole = make_plan(study, (), pack_size=27, nodes=[memory_for(8.5)], needs=needs_of(study), whole_points=True)
+    assert points_in(whole) and all(seeds in ([3], [3, 3]) for seeds in points_in(whole))
+    assert sum(map(len, points_in(whole))) == 9 and whole.cut_to == 8
+    with pytest.raises(ResourceError, match="memory allows packs of 2, got 3 seeds"):
+        make_plan(study, (), pack_size=27, nodes=[memory_for(2.5)], needs=needs_of(study), whole_points=True)
+
+
+def test_halves_of_a_bracket_keep_points_whole() -> None:
+    study = study_of(seeds=3)
+    bracket = replace(make_plan(study, (), pack_size=27, whole_points=True).packs[0], halving=Halving(rungs=(3, 10)))
+    halves = bracket.halves()
+    assert [len(half.replicas) for half in halves] == [12, 15] and {half.halving for half in halves} == {
+        bracket.halving
+    }
+    assert all(set(Counter(map(point_of, half.replicas)).values()) == {3} for half in halves)
+    alone = replace(bracket, replicas=bracket.replicas[:3])
+    assert [len(half.replicas) for half in alone.halves()] == [2, 1]
 
 
 @pytest.mark.parametrize(
