@@ -12,7 +12,7 @@ from sweeps.service.captions import TEST_NAMES, axis_metric
 from sweeps.service.captions_choosing import diverged_text, mean_and_sd, over_seeds, rows_text
 from sweeps.service.importances import LEAST_TRIALS
 from sweeps.service.notes import named_seeds, protocol_notes, seeds_and_probes
-from sweeps.service.search_ranges import value_text
+from sweeps.service.point_fields import value_text
 from sweeps.service.search_space import FIELDS, settings_of
 from sweeps.service.searches import SearchStudy, Trial
 from sweeps.service.tables_search import SearchTables

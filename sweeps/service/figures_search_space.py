@@ -19,7 +19,8 @@ from adaptbin.metrics import get_metric
 from sweeps.service.captions import axis_metric
 from sweeps.service.figures_search import BLUE, VERMILION, score_limits
 from sweeps.service.figures_style import SETTINGS
-from sweeps.service.search_ranges import Range, value_text
+from sweeps.service.point_fields import value_text
+from sweeps.service.search_ranges import Range
 from sweeps.service.search_space import settings_of
 from sweeps.service.searches import SearchStudy
 from sweeps.service.tables_search import SearchTables

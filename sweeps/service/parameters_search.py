@@ -12,7 +12,8 @@ import click
 
 from adaptbin.errors import ConfigError, unknown
 from sweeps.service.plan import Halving
-from sweeps.service.search_ranges import Domain, Value
+from sweeps.service.point_fields import Value
+from sweeps.service.search_ranges import Domain
 from sweeps.service.search_space import parse_asked, parse_fixed, read_space
 
 SAMPLERS = ("tpe", "cmaes", "random", "qmc", "grid")

@@ -48,6 +48,11 @@ class PointField:
     """The words that it takes, the plainest first; empty where it takes numbers."""
 
     @property
+    def kind(self) -> type[str] | type[int] | type[float]:
+        """What its values are."""
+        return str if self.words else int if self.is_whole else float
+
+    @property
     def symbol(self) -> str:
         """Name in figures (mathtext)."""
         return _SYMBOLS.get(self.name, self.name.replace("_", " "))

@@ -11,9 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from adaptbin.errors import ConfigError
-
-Value = str | int | float
-"""Of a field: a kind of masking, a whole number, or a number."""
+from sweeps.service.point_fields import Value, value_text
 
 FORMS = "low..high, low..high,log, or values such as a,b,c"
 
@@ -110,11 +108,6 @@ def parse_domain(field: str, kind: type, text: Any) -> Domain | Value:
         return _one_or_choices([_value(kind, part) for part in (first, *rest)])
     except ConfigError as error:
         raise ConfigError(f"{field}: {error}") from None
-
-
-def value_text(value: Value) -> str:
-    """A value in words, without needless digits."""
-    return value if isinstance(value, str) else f"{value:g}"
 
 
 def _from_mapping(kind: type, told: Mapping[Any, Any]) -> Domain | Value:

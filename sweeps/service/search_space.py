@@ -7,29 +7,17 @@ it is tried where something is masked, and 0 elsewhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self, get_args
 
-from adaptbin.config import Architecture, Hyperparameters, MaskingKind
+from adaptbin.config import MaskingKind
 from adaptbin.errors import AdaptBinError, ConfigError, unknown
+from sweeps.service import point_fields
 from sweeps.service.grid import DEFAULT_MASK_PROB
+from sweeps.service.point_fields import SHORT_NAMES, PointField, Value, move, value_text
 from sweeps.service.points import Point
-from sweeps.service.search_ranges import Choices, Domain, Range, Value, parse_domain, value_text
-
-SHAPE = {"width": int, "depth": int, "dropout": float}
-"""Fields of the architecture, and what their values are.  Points that differ in one cannot be stacked."""
-
-FIELDS: dict[str, type] = {
-    **dict.fromkeys(("w_sord", "w_mse", "w_var"), float),
-    "patience": int,
-    **dict.fromkeys(("delta", "tau"), float),
-    **dict.fromkeys(("min_bin", "t_init", "t_max"), int),
-    "masking": str,
-    **dict.fromkeys(("mask_prob", "learning_rate", "weight_decay"), float),
-    **SHAPE,
-}
-"""All fields that can be searched, and what their values are."""
+from sweeps.service.search_ranges import Choices, Domain, Range, parse_domain
 
 USUAL: dict[str, Domain] = {
     "w_sord": Range(low=0.1, high=100.0, log=True),
@@ -51,6 +39,12 @@ USUAL: dict[str, Domain] = {
 }
 """What is tried unless somebody says otherwise: around the paper's values, on a scale of ratios where that is how a
 field acts.  Widths, depths and dropouts are few, so that some points have the same shape and train together."""
+
+FIELDS: dict[str, PointField] = {name: point_fields.FIELDS[name] for name in USUAL}
+"""All fields that can be searched."""
+
+SHAPE = tuple(name for name, field in FIELDS.items() if field.part == "architecture")
+"""Those of the architecture.  Points that differ in one cannot be stacked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -185,7 +179,7 @@ class Space:
 
 def settings_of(point: Point) -> dict[str, Value]:
     """Value of every field at a point."""
-    return {name: getattr(point.architecture if name in SHAPE else point.hyperparameters, name) for name in FIELDS}
+    return {name: field.of(point) for name, field in FIELDS.items()}
 
 
 def with_values(point: Point, values: Mapping[str, Value]) -> Point:
@@ -199,11 +193,7 @@ def with_values(point: Point, values: Mapping[str, Value]) -> Point:
         values["mask_prob"] = 0.0
     elif "mask_prob" not in values and not point.hyperparameters.mask_prob:
         values["mask_prob"] = DEFAULT_MASK_PROB
-    shape: dict[str, Any] = {name: value for name, value in values.items() if name in SHAPE}
-    others: dict[str, Any] = {name: value for name, value in values.items() if name not in SHAPE}
-    architecture: Architecture = replace(point.architecture, **shape)
-    hyperparameters: Hyperparameters = replace(point.hyperparameters, **others)
-    return replace(point, architecture=architecture, hyperparameters=hyperparameters)
+    return move(point, values)
 
 
 def parse_asked(words: Iterable[str]) -> dict[str, Domain]:
@@ -239,7 +229,7 @@ def read_space(path: Path) -> tuple[dict[str, Domain], dict[str, Value]]:
     if not isinstance(told, dict) or not told:
         raise ConfigError(f"a space must have a line for each field, such as tau: 1e-5..1e-3,log, got {path}")
     try:
-        parsed = {str(name): parse_domain(_known(str(name)), FIELDS[str(name)], text) for name, text in told.items()}
+        parsed = {name: parse_domain(name, FIELDS[name].kind, text) for name, text in _by_field(told).items()}
     except AdaptBinError as error:
         raise ConfigError(f"{path}: {error}") from error
     searched = {name: domain for name, domain in parsed.items() if isinstance(domain, Range | Choices)}
@@ -251,12 +241,23 @@ def _parse_word(word: str) -> tuple[str, Domain | Value]:
     name = _known(name.strip())
     if not equals or not text.strip():
         raise ConfigError(f"{name}: a field must be given as field=..., such as tau=1e-5..1e-3,log, got {word!r}")
-    return name, parse_domain(name, FIELDS[name], text)
+    return name, parse_domain(name, FIELDS[name].kind, text)
 
 
-def _known(name: str) -> str:
+def _by_field(told: Mapping[Any, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for word, text in told.items():
+        if (name := _known(str(word))) in found:
+            raise ConfigError(f"each field must have one line, got two for {name}")
+        found[name] = text
+    return found
+
+
+def _known(word: str) -> str:
+    """The name of the field called so, or so for short."""
+    name = SHORT_NAMES.get(word, word)
     if name not in FIELDS:
-        raise ConfigError(unknown("field of a point", name, FIELDS))
+        raise ConfigError(unknown("field of a point", word, [*FIELDS, *SHORT_NAMES]))
     return name
 
 

@@ -200,6 +200,7 @@ class SearchSweep(Sweep):
             names=[self._search.metric if name == "score" else name for name in self._search.objectives],
             notes={"conditions": self._search.conditions, "space": self._search.space.to_json()},
             sampler=self._asked.sampler,
+            whole=1.0 if self._search.halving is None else self._search.halving.whole,
         )
         trials.fail_unknown()
         return trials
@@ -269,4 +270,4 @@ def points_together(options: Options) -> int:
                 f"--pack must be {2 * seeds} or more for {seeds} seeds, got {options.pack}"
             )
         return together
-    return round(halving.keep ** (1 - len(halving.rungs)))
+    return round(1 / halving.whole)

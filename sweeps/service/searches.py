@@ -20,9 +20,9 @@ from adaptbin.errors import ConfigError
 from adaptbin.metrics import get_metric
 from sweeps.service.parameters_search import Objective
 from sweeps.service.plan import Halving
+from sweeps.service.point_fields import Value
 from sweeps.service.points import Point, Study
 from sweeps.service.projection import content_hash
-from sweeps.service.search_ranges import Value
 from sweeps.service.search_space import Space, settings_of
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ is found there was left by a killed one.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -19,7 +20,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, TrialState
 
-from sweeps.service.search_ranges import Choices, Domain, Value
+from sweeps.service.point_fields import Value
+from sweeps.service.search_ranges import Choices, Domain
 from sweeps.service.search_space import FIELDS, Space
 from sweeps.service.searches import State, Trial
 
@@ -29,6 +31,11 @@ SETTINGS = "settings"
 """Note of a trial that says what its point is; it is made last."""
 
 _BEGUN = "begun"
+
+_FIRST_BRACKETS = 5
+"""Brackets of halving whose points are drawn at random."""
+_GOOD = 0.25
+"""Share of the trials with all epochs that TPE takes for good under halving."""
 
 _STATES: dict[TrialState, State] = {
     TrialState.WAITING: "waiting",
@@ -49,6 +56,7 @@ class Trials:
         names: What the objectives are called.
         notes: What is noted of the study when it is made.
         sampler: What proposes points, of :data:`sweeps.service.parameters_search.SAMPLERS`.  A grid's are all enqueued.
+        whole: Share of the trials that have all epochs; below 1 under halving.
     """
 
     def __init__(
@@ -60,6 +68,7 @@ class Trials:
         names: Sequence[str],
         notes: Mapping[str, Any],
         sampler: str = "tpe",
+        whole: float = 1.0,
     ) -> None:
         self.path = path
         self.sampler = sampler
@@ -77,7 +86,7 @@ class Trials:
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 self._study.set_metric_names(list(names))
         # A seed that grows with the trials, for a run that continues must not draw the same points again.
-        self._study.sampler = _sampler(sampler, seed=len(self._study.get_trials(deepcopy=False)))
+        self._study.sampler = _sampler(sampler, len(self._study.get_trials(deepcopy=False)), whole)
 
     @property
     def has_begun(self) -> bool:
@@ -215,12 +224,13 @@ def distribution_of(domain: Domain) -> BaseDistribution:
     return FloatDistribution(domain.low, domain.high, log=domain.log)
 
 
-def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
+def _sampler(name: str, seed: int, whole: float) -> optuna.samplers.BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         match name:
             case "tpe":  # points in training count as bad, so that a batch does not gather in one place
-                return optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+                halving: dict[str, Any] = {} if whole == 1 else _after_halving(whole)
+                return optuna.samplers.TPESampler(seed=seed, constant_liar=True, **halving)
             case "cmaes":
                 return optuna.samplers.CmaEsSampler(seed=seed)
             case "qmc":  # its sequence goes on by itself
@@ -229,6 +239,19 @@ def _sampler(name: str, seed: int) -> optuna.samplers.BaseSampler:
                 )
             case _:
                 return optuna.samplers.RandomSampler(seed=seed)
+
+
+def _after_halving(whole: float) -> dict[str, Any]:
+    """What TPE must know where each bracket has one trial that is whole, however bad the shape of all its points.
+
+    By default the best tenth of the trials count as good, which would be all of these: shapes would be proposed
+    because they were tried, not because they are good.  And the points of a bracket are of one shape, so that more
+    of them are drawn at random before there are several shapes to tell apart.
+    """
+    return {
+        "n_startup_trials": round(_FIRST_BRACKETS / whole),
+        "gamma": lambda n: math.ceil(_GOOD * whole * n),
+    }
 
 
 def _mend(path: Path) -> None:

@@ -58,7 +58,7 @@ class TestOtherRanges:
         ],
     )
     def test_how_they_are_written(self, field: str, text: object, domain: object) -> None:
-        found = parse_domain(field, FIELDS[field], text)
+        found = parse_domain(field, FIELDS[field].kind, text)
         assert found == domain and type(found) is type(domain)
 
     def test_what_is_fixed_is_not_searched(self) -> None:
@@ -89,6 +89,13 @@ class TestOtherRanges:
         searched, fixed = read_space(path)
         assert searched == parse_asked(["tau=1e-5..1e-3,log", "depth=1,2", "delta=1e-6..1e-3,log"])
         assert fixed == {"width": 64, "w_mse": 0.1}
+
+    def test_short_names_are_those_of_the_panels(self, tmp_path: Path) -> None:
+        path = tmp_path / "space.yaml"
+        path.write_text("lr: 1e-4..1e-3,log\np_m: 0.3\n")
+        searched, fixed = read_space(path)
+        assert searched == parse_asked(["lr=1e-4..1e-3,log"]) and [*searched] == ["learning_rate"]
+        assert fixed == parse_fixed(["mask_prob=0.3"])
 
     @given(st.lists(st.sampled_from(sorted(FIELDS)), unique=True), st.data())
     def test_a_point_of_the_space_lies_in_it(self, names: list[str], data: st.DataObject) -> None:
