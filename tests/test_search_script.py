@@ -18,10 +18,14 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from adaptbin.config import Replica
+from adaptbin.config import Budget, Hyperparameters, Replica
+from adaptbin.data import get_card
 from sweeps import search
 from sweeps.service.launch import RayRunner
 from sweeps.service.local import InProcessRunner
+from sweeps.service.points import Point
+from sweeps.service.search_space import Space, parse_asked
+from sweeps.service.trials import Trials
 from tests.faults import lock_is_free
 from tests.scripts import (
     CountingRunner,
@@ -436,6 +440,29 @@ class TestWhatFails:
 @pytest.mark.usefixtures("no_mlflow", "no_pictures")
 class TestHalving:
     WORDS = f"{TINY} --halving --trials 20".replace("--epochs 2", "--epochs 9")
+
+    def test_shapes_are_proposed_for_being_good_not_for_being_tried(self, tmp_path: Path) -> None:
+        """Seven brackets of nine, all but one of a bad shape; each has one whole trial, however bad."""
+        card = get_card("breast_cancer")
+        default = Point(hyperparameters=Hyperparameters(), architecture=card.architecture, budget=Budget(epochs=100))
+        asked = parse_asked(["depth=1,2", "tau=1e-5..1e-3,log"])
+        space = Space.of(default, asked=asked, only_asked=True)
+
+        def share_of_the_good_one(whole: float) -> float:
+            path = tmp_path / f"{whole}.journal"
+            trials = Trials(path, "a", directions=["maximize"], names=["auc"], notes={}, whole=whole)
+            for bracket in range(7):
+                for place in range(9):
+                    trials.enqueue({"depth": 1 if bracket == 3 else 2})
+                    number = trials.ask(space).number
+                    score = (0.9 if bracket == 3 else 0.6) + 0.01 * place
+                    if place == 8:
+                        trials.complete(number, [score], {11: score, 33: score, 100: score})
+                    else:
+                        trials.prune(number, {11: score})
+            return [trials.ask(space).chosen["depth"] for _ in range(20)].count(1) / 20
+
+        assert share_of_the_good_one(1 / 9) > max(0.6, 1.3 * share_of_the_good_one(1.0))
 
     def test_a_bracket_is_a_pack_of_points_of_one_shape(self, tmp_path: Path) -> None:
         runner = CountingRunner(train=either_train, workers=2)

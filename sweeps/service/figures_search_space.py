@@ -14,11 +14,14 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from adaptbin.metrics import get_metric
 from sweeps.service.captions import axis_metric
 from sweeps.service.figures_search import BLUE, VERMILION, score_limits
-from sweeps.service.figures_style import SETTINGS
+from sweeps.service.figures_style import SETTINGS, draw_footer
+from sweeps.service.layout import FOOTER_LINE, wrap_footer
+from sweeps.service.notes import protocol_notes
 from sweeps.service.point_fields import value_text
 from sweeps.service.search_ranges import Range
 from sweeps.service.search_space import settings_of
@@ -42,7 +45,7 @@ def slices_figure(tables: SearchTables, study: SearchStudy) -> Figure:
     rows = math.ceil(len(fields) / columns)
     limits = score_limits(done["val_mean"].to_numpy(dtype=float), metric.higher_is_better)
     with mpl.rc_context(SETTINGS):
-        figure = _figure(max(3.4, 1.75 * columns), 1.5 * rows + 0.35)
+        figure = _figure(max(3.4, 1.75 * columns), 1.5 * rows + 0.35, study)
         grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
         norm = Normalize(0, max(1, int(done["trial"].max())))
         for number, axes in enumerate(grid.flat):
@@ -76,7 +79,7 @@ def parallel_figure(tables: SearchTables, study: SearchStudy) -> Figure:
     order = np.argsort(scores if metric.higher_is_better else -scores, kind="stable")
     best = order[-1]
     with mpl.rc_context(SETTINGS):
-        figure = _figure(max(4.0, 0.62 * len(fields) + 1.2), 2.9)
+        figure = _figure(max(4.0, 0.62 * len(fields) + 1.2), 2.9, study)
         axes = figure.add_subplot()
         heights = np.column_stack([_heights(done, study, name) for name in fields])
         for row in order:
@@ -116,7 +119,7 @@ def rank_figure(tables: SearchTables, study: SearchStudy) -> Figure:
     rows = math.ceil(len(pairs) / columns)
     norm = Normalize(1, max(2, len(done)))
     with mpl.rc_context(SETTINGS):
-        figure = _figure(max(3.4, 2.25 * columns), 1.9 * rows + 0.35)
+        figure = _figure(max(3.4, 2.25 * columns), 1.9 * rows + 0.35, study)
         grid = figure.subplots(rows, columns, squeeze=False)
         for number, axes in enumerate(grid.flat):
             if number >= len(pairs):
@@ -147,7 +150,7 @@ def front_figure(tables: SearchTables, study: SearchStudy) -> Figure:
     done, metric = _done(tables), get_metric(study.metric)
     front = done[done["on_front"]].sort_values("core_seconds")
     with mpl.rc_context(SETTINGS):
-        figure = _figure(3.6, 2.7)
+        figure = _figure(3.6, 2.7, study)
         axes = figure.add_subplot()
         axes.plot(done["core_seconds"], done["val_mean"], "o", color=BLUE, ms=3, mew=0, alpha=0.7, label="trial")
         axes.step(front["core_seconds"], front["val_mean"], "o-", where="post", color=VERMILION, ms=3.5, lw=1.0,
@@ -155,7 +158,9 @@ def front_figure(tables: SearchTables, study: SearchStudy) -> Figure:
         default = done[done["is_default"]]
         axes.plot(default["core_seconds"], default["val_mean"], "*", color="black", ms=6, label="default")
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter("{x:g}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("core-seconds of a replica", labelpad=1.5)
         axes.set_ylabel(f"validation {axis_metric(metric)}")
         axes.legend(loc="lower right" if metric.higher_is_better else "upper right", frameon=False, fontsize=6)
@@ -163,9 +168,15 @@ def front_figure(tables: SearchTables, study: SearchStudy) -> Figure:
         return _laid_out(figure)
 
 
-def _figure(width: float, height: float) -> Figure:
-    figure = Figure(figsize=(width, height), layout="constrained")
+def _figure(width: float, height: float, study: SearchStudy) -> Figure:
+    """An empty figure, sizes in inches; what is to be told of the protocol stands below them."""
+    footer = wrap_footer(["", *(f"{note}." for note in protocol_notes(study))], width - 0.3)
+    below = FOOTER_LINE * len(footer) + 0.06 if footer else 0.0
+    figure = Figure(figsize=(width, height + below))
     FigureCanvasAgg(figure)
+    share = below / (height + below)
+    figure.set_layout_engine("constrained", rect=(0, share, 1, 1 - share))
+    draw_footer(figure, footer)
     return figure
 
 

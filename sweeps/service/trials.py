@@ -227,6 +227,7 @@ def distribution_of(domain: Domain) -> BaseDistribution:
 def _sampler(name: str, seed: int, whole: float) -> optuna.samplers.BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        warnings.simplefilter("ignore", FutureWarning)  # gamma, which Optuna 6 is to have no more
         match name:
             case "tpe":  # points in training count as bad, so that a batch does not gather in one place
                 halving: dict[str, Any] = {} if whole == 1 else _after_halving(whole)
