@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
@@ -18,6 +20,9 @@ from sweeps.service.searches import SearchStudy
 from sweeps.service.tables_search import SearchTables
 
 BLUE, VERMILION, GREEN = (STYLES[i][0] for i in range(3))
+
+LEGEND: Any = {"frameon": True, "facecolor": "white", "edgecolor": "none", "framealpha": 1.0}
+"""Trials may lie anywhere, so that a legend covers what is behind it."""
 
 _WIDTH, _LEFT, _RIGHT, _BETWEEN, _ABOVE, _BELOW, _HEIGHT = 7.0, 0.62, 0.1, 1.15, 0.3, 0.36, 2.3
 _HISTORY = 3.35
@@ -88,7 +93,7 @@ def _draw_history(axes: Axes, tables: SearchTables, study: SearchStudy) -> None:
     axes.plot(failed["trial"], np.full(len(failed), edge), "x", color="#9C1C1C", ms=3, clip_on=False)
     handles, labels = axes.get_legend_handles_labels()
     kept = [(h, label) for h, label in zip(handles, labels, strict=True) if label != "left at a rung" or len(pruned)]
-    axes.legend(*zip(*kept, strict=True), loc="lower right" if higher else "upper right", frameon=False, fontsize=6)
+    axes.legend(*zip(*kept, strict=True), loc="lower right" if higher else "upper right", fontsize=6, **LEGEND)
     told = [
         f"{name} at the edge: {what}"
         for name, what, there in (("triangle", "far off", len(beyond)), ("red cross", "failed", len(failed)))
@@ -112,4 +117,4 @@ def _draw_importances(axes: Axes, tables: SearchTables) -> None:
     axes.invert_yaxis()
     axes.set_xlim(left=0)
     axes.set_xlabel("importance (share)", labelpad=1.5)
-    axes.legend(loc="lower right", frameon=False, fontsize=6)
+    axes.legend(loc="lower right", fontsize=6, **LEGEND)

@@ -18,7 +18,7 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from adaptbin.metrics import get_metric
 from sweeps.service.captions import axis_metric
-from sweeps.service.figures_search import BLUE, VERMILION, score_limits
+from sweeps.service.figures_search import BLUE, LEGEND, VERMILION, score_limits
 from sweeps.service.figures_style import SETTINGS, draw_footer
 from sweeps.service.layout import FOOTER_LINE, wrap_footer
 from sweeps.service.notes import protocol_notes
@@ -163,7 +163,7 @@ def front_figure(tables: SearchTables, study: SearchStudy) -> Figure:
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.set_xlabel("core-seconds of a replica", labelpad=1.5)
         axes.set_ylabel(f"validation {axis_metric(metric)}")
-        axes.legend(loc="lower right" if metric.higher_is_better else "upper right", frameon=False, fontsize=6)
+        axes.legend(loc="lower right" if metric.higher_is_better else "upper right", fontsize=6, **LEGEND)
         _title(figure, f"{study.datasets[0]}: score against time")
         return _laid_out(figure)
 

@@ -51,7 +51,7 @@ TABLES: dict[str, dict[str, tuple[str, ...]]] = {
         "comparison.csv": ("dataset", "metric", "difference", "low", "high", "standard_error", "reproduced"),
     },
     "search": {
-        "trials.csv": ("dataset", "state"),
+        "trials.csv": ("state",),
         "confirmation.csv": (
             *("dataset", "is_default", "winner", "search_mean", "val_mean", "test_mean", "test_sd", "n", "n_diverged"),
         ),

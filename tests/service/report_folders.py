@@ -274,7 +274,7 @@ def search_tables(dataset: str, **changed: Any) -> dict[str, pd.DataFrame]:
         **changed,
     }
     return {
-        "trials": trials.assign(dataset=dataset),
+        "trials": trials,
         "confirmation": pd.DataFrame(confirmation),
         "significance": pd.DataFrame([row]),
     }
