@@ -15,9 +15,13 @@ import yaml
 from adaptbin.data import encode
 from adaptbin.errors import ConfigError
 from sweeps import ablation, alternatives, architecture, benchmark, finetune, masking, sensitivity, variance
+from sweeps.service.checkpoints import FolderPlace
+from sweeps.service.failures import FailureLog
 from sweeps.service.local import InProcessRunner
 from sweeps.service.options import Options, parse_options
 from sweeps.service.own_tables import is_path, split_names
+from sweeps.service.planner import Planner
+from sweeps.service.results import ResultsStore
 from tests.data.own_tables import ROWS, frame, text, write
 from tests.scripts import CountingRunner, check_rebuild, check_refused, results, run
 
@@ -259,3 +263,16 @@ def test_a_table_is_read_once(clinic: Path, tmp_path: Path, monkeypatch: pytest.
     assert (len(reads), len(runner.jobs)) == (1, 1)
     assert sensitivity.main([*words, "--rebuild"], runner=InProcessRunner()) == 0
     assert len(reads) == 2
+
+
+def test_the_plan_counts_rows_that_are_pretrained_on(tmp_path: Path) -> None:
+    """One row in seven has a label: all of the others are pretrained on, too."""
+    table = frame(1000)
+    table.loc[table.index % 7 > 0, "outcome"] = None
+    options = parse(["--dataset", str(write(tmp_path, "few.csv", text(table))), "--target", "outcome"])
+    store = ResultsStore(tmp_path / "out")
+    study = sensitivity.study(options)
+    planner = Planner(options, study, InProcessRunner(), store, FailureLog(store.output), lambda: FolderPlace(tmp_path))
+    sizes = planner.sizes["few"]
+    encoded = encode(options.tables["few"])
+    assert sizes.train_rows == len(encoded.pretraining) > 900 and sizes.rows == 1000

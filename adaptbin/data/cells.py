@@ -33,6 +33,8 @@ COMMA = r"^[+-]?(\d+|\d{1,3}(\.\d{3})+)?,\d+([eE][+-]?\d+)?$"
 """A number with a decimal comma, whole thousands perhaps parted by points."""
 THOUSANDS = r"^[+-]?[1-9]\d{0,2}(,\d{3})+(\.\d*)?$"
 """A number whose thousands are parted by commas."""
+_POINTS = r"^[+-]?[1-9]\d{0,2}(\.\d{3})+$"
+"""A number whose thousands are parted by points, or one with three decimals."""
 _DATE = (
     r"^(\d{4}[-/.]\d{1,2}[-/.]\d{1,2}|\d{1,2}[-/.]\d{1,2}[-/.]\d{4}|\d{1,2}[-/]\d{1,2}[-/]\d{2})"
     r"([T ]\d{1,2}:\d{2}(:\d{2}(\.\d+)?)?\s*([aApP][mM])?(Z|[+-]\d{2}:?\d{2})?)?$"
@@ -220,6 +222,11 @@ def _numbers_of(distinct: Any, gone: np.ndarray, decimal_commas: bool) -> tuple[
     rest = np.isnan(numbers) & ~gone
     if not rest.any():
         return numbers, ()
+    points = ~gone & _array(compute.match_substring_regex(distinct, _POINTS))
+    has_point = ~gone & _array(compute.match_substring(distinct, "."))
+    if (points & rest).any() and not (has_point & ~points).any():  # "1.234.567" has no other meaning
+        text = compute.replace_substring(distinct, ".", "")
+        return np.where(points, _parsed(_only(text, points)), numbers), ("points between thousands",)
     comma = rest & _array(compute.match_substring_regex(distinct, COMMA))
     thousands = rest & _array(compute.match_substring_regex(distinct, THOUSANDS))
     # Both readings fit "1,234"; a column of nothing else is read as its file is written.

@@ -47,6 +47,7 @@ class Sizes:
     """What a data set's shapes are."""
 
     train_rows: int
+    """Rows that are pretrained on, also those without a label."""
     features: int
     rows: int = 0
     """All rows; 0 stands for those of a 64 % train split."""

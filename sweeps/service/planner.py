@@ -69,7 +69,7 @@ class Planner:
             pack_size=options.pack,
             begun=self._checkpoints().begun() if missing else None,
             nodes=nodes,
-            needs=needs(study, self._sizes, self._samples, options.device),
+            needs=needs(study, self.sizes, self._samples, options.device),
             whole_points=whole_points,
         )
 
@@ -100,7 +100,7 @@ class Planner:
             device = self._options.device
             seconds = max(0.2, TIMING_SECONDS / len({work_of(pack) for pack in plan.packs}))
             timed = partial(self._timed, seconds=seconds)
-            self._speeds = speeds(plan, self._sizes, self._samples, device=device, time_it=timed)
+            self._speeds = speeds(plan, self.sizes, self._samples, device=device, time_it=timed)
         return estimate(plan, self._speeds)
 
     def _timed(self, pack: Pack, *, seconds: float) -> Timing | None:
@@ -122,12 +122,21 @@ class Planner:
         return self._runner.nodes(self._options.resources)
 
     @cached_property
-    def _sizes(self) -> dict[str, Sizes]:
-        # 64 % of the rows are train rows under every split (method: "Splits").
-        cards = [self._options.cards[name] for name in self._study.datasets]
-        # A column that may lack numbers may have an indicator of them.
-        features = {card.key: len(card.columns) + sum(c.missing for c in card.columns) for card in cards}
-        return {card.key: Sizes(round(0.64 * card.rows), features[card.key], card.rows) for card in cards}
+    def sizes(self) -> dict[str, Sizes]:
+        """Data set -> what its shapes are."""
+        from adaptbin.data.splits import split_rows, unlabelled_rows
+
+        found = {}
+        for card in (self._options.cards[name] for name in self._study.datasets):
+            # 64 % of the rows are train rows under every split (method: "Splits").
+            train = round(0.64 * card.rows)
+            if (table := self._options.tables.get(card.key)) is not None:  # not all of its rows need have a label
+                split = split_rows(table)
+                train = split.train.size + unlabelled_rows(table, split).size
+            # A column that may lack numbers may have an indicator of them.
+            features = len(card.columns) + sum(column.missing for column in card.columns)
+            found[card.key] = Sizes(train, features, card.rows)
+        return found
 
     @cached_property
     def _samples(self) -> list[dict[str, Any]]:

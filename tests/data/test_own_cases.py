@@ -169,6 +169,14 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
         *("t.csv", text(frame(outcome=np.array(["none", "1", "2"])[np.arange(ROWS) % 3])), {}),
         lambda own: set(own.table.target) == {"none", "1", "2"},
     ),
+    "thousands parted by points": (
+        *("t.csv", text(frame(cells=["1.234.567", "950", *(f"{10 + i % 80}.{100 + i}" for i in range(2, ROWS))])), {}),
+        lambda own: own.table.features["cells"].tolist()[:3] == [1234567, 950, 12102],
+    ),
+    "points that may be either": (
+        *("t.csv", text(frame(cells=[f"{10 + i % 80}.{100 + i}" for i in range(ROWS)]), ";"), {}),
+        lambda own: own.table.features["cells"].tolist()[:2] == [10.1, 11.101],
+    ),
     "commas that may be either, but for one": (
         *("t.csv", text(frame(cells=[f"{i},{100 + i}" for i in range(ROWS)])), {}),
         lambda own: own.table.features["cells"].tolist() == [float(f"{i}.{100 + i}") for i in range(ROWS)],
