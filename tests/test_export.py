@@ -93,6 +93,14 @@ def test_the_winner_of_a_search(tmp_path: Path, capsys: pytest.CaptureFixture[st
     origin = adaptbin.load(folder).origin_
     assert origin["identity"]["hyperparameters"]["tau"] == won["tau"] and origin["seed"] == 1
     assert origin["identity"]["architecture"]["width"] == 16
+    # Without all of the confirmation nobody knows the winner, however many finalists have theirs.
+    gone = [path for path in (output / "results" / "breast_cancer").glob("*.json") if path.stem != origin["replica"]]
+    gone = [path for path in gone if before[path.stem]["identity"]["seed"] == origin["seed"]]
+    kept = gone[0].read_bytes()
+    gone[0].unlink()
+    assert run(search, f"{words} --export {tmp_path / 'no'}", output) == 2
+    assert "got 1 trials and replicas of it left to train" in capsys.readouterr().err
+    gone[0].write_bytes(kept)
     # Another of its trials, by the number that tables have, with a seed of the search.
     trials = pd.read_csv(output / "search" / "breast_cancer" / "trials.csv").set_index("trial")
     assert exported(search, f"{words} --point trial=3", output, tmp_path / "other") == 0
@@ -143,13 +151,15 @@ def own_table(folder: Path) -> Path:
     """Semicolons, decimal commas, gaps in numbers and words, rows without a label, categories of digits and signs."""
     rng = np.random.default_rng(0)
     age, rows = rng.normal(60, 9, 300).round(1), np.arange(300)
-    lines = ["patient;age;beds;ward;code;strip;outcome"]
+    lines = ["patient;age;beds;ward;code;strip;cells;outcome"]
     for row in rows:
         label = "" if row % 9 == 0 else "bad" if age[row] > 60 else "good"
         years = "?" if row % 7 == 0 else str(age[row]).replace(".", ",")
         ward = ["east", "west", ""][row % 3]
         strip = ["-", "+", "++"][row // 5 % 3]
-        lines.append(f"p{row:04d};{years};{rng.normal():.3f};{ward};{row % 4 + 1};{strip};{label}".replace(".", ","))
+        cells = f"{800 + row * 2000:,}".replace(",", ".") if row < 290 else f"{row}.000.000"
+        known = f"p{row:04d};{years};{rng.normal():.3f};{ward};{row % 4 + 1};{strip}".replace(".", ",")
+        lines.append(f"{known};{cells};{label}")
     path = folder / "ward.csv"
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -190,12 +200,12 @@ def test_an_own_table(
         np.testing.assert_allclose(executed["embeddings"], model.embed(features), rtol=1e-5, atol=1e-6)
     else:
         assert (executed["predictions"] == model.predict(features)).mean() > 0.99
-    # A file of few rows need not have a "+" for "-" to be what it was.
-    features.head(3).to_csv("few.csv", index=False)
-    assert set(features["strip"].head(3)) == {"-"}
+    # A file of few rows need not have a "+" for "-" to be what it was, nor a million for points to part thousands.
+    assert set(features["strip"].head(3)) == {"-"} and list(features["cells"].head(3)) == [800, 2800, 4800]
+    Path("few.csv").write_text("".join(line + "\n" for line in path.read_text().splitlines()[:4]))
     assert embed.main(["model", "few.csv", "--output", "few.parquet"]) == 0
     np.testing.assert_array_equal(pd.read_parquet("few.parquet"), model.embed(features.head(3)))
-    Path("words.csv").write_text("age,beds,ward,code,strip\nold,1,east,1,-\n")
+    Path("words.csv").write_text("age,beds,ward,code,strip,cells\nold,1,east,1,-,1\n")
     assert embed.main(["model", "words.csv", "--output", "w.csv"]) == 2
     assert "column 'age' must hold numbers, got 'old' in row 1" in capsys.readouterr().err
 

@@ -21,11 +21,13 @@ from optuna.trial import TrialState
 from adaptbin.config import Budget, Hyperparameters, Replica
 from adaptbin.data import get_card
 from sweeps import search
+from sweeps.service import plan
 from sweeps.service.launch import RayRunner
 from sweeps.service.local import InProcessRunner
+from sweeps.service.memory import MIB, Need
 from sweeps.service.points import Point
 from sweeps.service.search_space import Space, parse_asked
-from sweeps.service.trials import Trials
+from sweeps.service.trials import Bracket, Trials
 from tests.faults import lock_is_free
 from tests.scripts import (
     CountingRunner,
@@ -448,9 +450,9 @@ class TestHalving:
         asked = parse_asked(["depth=1,2", "tau=1e-5..1e-3,log"])
         space = Space.of(default, asked=asked, only_asked=True)
 
-        def share_of_the_good_one(whole: float) -> float:
-            path = tmp_path / f"{whole}.journal"
-            trials = Trials(path, "a", directions=["maximize"], names=["auc"], notes={}, whole=whole)
+        def share_of_the_good_one(told: Bracket | None) -> float:
+            path = tmp_path / f"{told is None}.journal"
+            trials = Trials(path, "a", directions=["maximize"], names=["auc"], notes={}, bracket=told)
             for bracket in range(7):
                 for place in range(9):
                     trials.enqueue({"depth": 1 if bracket == 3 else 2})
@@ -462,7 +464,8 @@ class TestHalving:
                         trials.prune(number, {11: score})
             return [trials.ask(space).chosen["depth"] for _ in range(20)].count(1) / 20
 
-        assert share_of_the_good_one(1 / 9) > max(0.6, 1.3 * share_of_the_good_one(1.0))
+        knowing = share_of_the_good_one(Bracket(points=9, whole=1, differs=True))
+        assert knowing > max(0.6, 1.3 * share_of_the_good_one(None))
 
     def test_a_bracket_is_a_pack_of_points_of_one_shape(self, tmp_path: Path) -> None:
         runner = CountingRunner(train=either_train, workers=2)
@@ -473,6 +476,26 @@ class TestHalving:
         assert all(len(pack.replicas) == 18 for pack in brackets)
         trials = pd.read_csv(folder_of(tmp_path) / "trials.csv")
         assert trials["epochs"].value_counts().to_dict() == {1: 12, 3: 4, 9: 4}
+
+    def test_a_shape_that_does_not_fit_fails_and_others_go_on(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        fits = plan.largest_pack
+
+        def narrow(name: str, need: Need, limit: int, *, on_gpu: bool) -> int:
+            """Of width 512 only two models fit."""
+            return 2 if need.per_model > 2 * MIB else fits(name, need, limit, on_gpu=on_gpu)
+
+        monkeypatch.setattr("sweeps.service.plan.largest_pack", narrow)
+        words = self.WORDS.replace("--seeds 2", "--seeds 3").replace("--search depth=1,2", "--search width=16,512")
+        assert run(f"{words} --fix depth=1", tmp_path, CountingRunner(train=either_train)) == 1
+        trials = pd.read_csv(folder_of(tmp_path) / "trials.csv")
+        assert set(trials.loc[trials["state"] == "failed", "width"]) == {512}
+        assert set(trials.loc[trials["state"] == "complete", "width"]) >= {16}
+        reason = "failed: under halving all seeds of a point must fit in one pack"
+        assert reason in capsys.readouterr().err.split("have no result:")[1]
+        again = CountingRunner(train=either_train)
+        assert run(f"{words} --fix depth=1", tmp_path, again) == 1 and again.jobs == []
 
     def test_a_grid_is_halved_too(self, tmp_path: Path) -> None:
         grid = "--sampler grid --search tau=1e-4,1e-3,1e-2 --search w_sord=1,3,10 --search depth=1,2,3"

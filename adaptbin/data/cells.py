@@ -19,8 +19,8 @@ MISSING_WORDS = ("", "?", "-", ".", "na", "n/a", "#n/a", "<na>", "nan", "null")
 """Cells that stand for no value unless a card names others; case does not matter."""
 LONG_NUMBERS = 1e15
 """Whole numbers that are all this long are keys, which float64 could not tell apart."""
-DECIMAL_COMMAS = "decimal commas"
-"""Note on a column that has them."""
+DECIMAL_COMMAS, THOUSANDS_POINTS = "decimal commas", "points between thousands"
+"""Notes on a column that has them."""
 NONE = "none"
 """A category among words; no value where all other cells are numbers."""
 
@@ -123,6 +123,7 @@ def read_cells(
     *,
     missing_words: Collection[str] = MISSING_WORDS,
     decimal_commas: bool = False,
+    thousands_points: bool = False,
     none_is_missing: bool = True,
     minus_is_missing: bool = True,
 ) -> Cells:
@@ -132,7 +133,7 @@ def read_cells(
     does.  ``none_is_missing``: whether "none" does where all other cells are numbers.  ``minus_is_missing``: whether
     "-", if it is one of these words, does where other cells are "+" or "++".
     ``decimal_commas``: whether a comma with three digits after it is a decimal comma rather than one between thousands,
-    which the digits alone do not tell.
+    which the digits alone do not tell; ``thousands_points``: likewise, whether a point is one between thousands.
     """
     arrow, compute = require("pyarrow"), require("pyarrow.compute")
     types = arrow.types
@@ -155,7 +156,7 @@ def read_cells(
         name,
         compute.utf8_trim_whitespace(column),
         {"", *map(str.lower, missing_words)},
-        decimal_commas,
+        (decimal_commas, thousands_points),
         none_is_missing,
         minus_is_missing,
     )
@@ -183,7 +184,7 @@ def _of_text(
     name: str,
     column: Any,
     missing_words: set[str],
-    decimal_commas: bool,
+    marks: tuple[bool, bool],
     none_is_missing: bool,
     minus_is_missing: bool,
 ) -> Cells:
@@ -197,7 +198,7 @@ def _of_text(
     is_minus = compute.equal(distinct, MINUS).to_numpy(zero_copy_only=False) & gone
     is_finding = not minus_is_missing and bool(is_minus.any()) and bool(_matches(distinct, _PLUS).any())
     gone = gone & ~(is_minus & is_finding)
-    numbers, notes = _numbers_of(distinct, gone, decimal_commas)
+    numbers, notes = _numbers_of(distinct, gone, *marks)
     if is_finding:
         notes = (*notes, f"{MINUS!r} read as a value, since it stands beside '+'")
     gone = gone | np.isin(numbers, _numbers_among(missing_words))
@@ -214,30 +215,34 @@ def _of_text(
     return Cells(name, place[codes], numbers, texts, is_date, notes)
 
 
-def _numbers_of(distinct: Any, gone: np.ndarray, decimal_commas: bool) -> tuple[np.ndarray, tuple[str, ...]]:
-    """Distinct texts [U] as float64, NaN where they are no numbers, and how commas were read."""
+def _numbers_of(
+    distinct: Any, gone: np.ndarray, decimal_commas: bool, thousands_points: bool
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Distinct texts [U] as float64, NaN where they are no numbers, and how commas and points were read."""
     compute = require("pyarrow.compute")
     plain = compute.match_substring_regex(distinct, _NUMBER)
     numbers = _parsed(compute.if_else(plain, distinct, None))
     rest = np.isnan(numbers) & ~gone
-    if not rest.any():
+    if not rest.any() and not thousands_points:
         return numbers, ()
-    points = ~gone & _array(compute.match_substring_regex(distinct, _POINTS))
-    has_point = ~gone & _array(compute.match_substring(distinct, "."))
-    if (points & rest).any() and not (has_point & ~points).any():  # "1.234.567" has no other meaning
-        text = compute.replace_substring(distinct, ".", "")
-        return np.where(points, _parsed(_only(text, points)), numbers), ("points between thousands",)
-    comma = rest & _array(compute.match_substring_regex(distinct, COMMA))
-    thousands = rest & _array(compute.match_substring_regex(distinct, THOUSANDS))
+    notes: tuple[str, ...] = ()
+    comma = rest & _matches(distinct, COMMA)
+    thousands = rest & _matches(distinct, THOUSANDS)
     # Both readings fit "1,234"; a column of nothing else is read as its file is written.
     is_comma = comma.any() and (decimal_commas or (comma & ~thousands).any()) and not (thousands & ~comma).any()
+    # And "1.234" may be a number of three decimals, but not beside decimal commas or several as "1.234.567".
+    points = ~gone & _matches(distinct, _POINTS)
+    others = ~gone & ~points & ~comma & _array(compute.match_substring(distinct, "."))
+    if points.any() and not others.any() and (thousands_points or is_comma or (points & rest).sum() > 1):
+        numbers = np.where(points, _parsed(_only(compute.replace_substring(distinct, ".", ""), points)), numbers)
+        notes = (THOUSANDS_POINTS,)
     if is_comma:
         text = compute.replace_substring(compute.replace_substring(distinct, ".", ""), ",", ".")
-        return np.where(comma, _parsed(_only(text, comma)), numbers), (DECIMAL_COMMAS,)
+        return np.where(comma, _parsed(_only(text, comma)), numbers), (*notes, DECIMAL_COMMAS)
     if thousands.any():
         text = compute.replace_substring(distinct, ",", "")
-        return np.where(thousands, _parsed(_only(text, thousands)), numbers), ("commas between thousands",)
-    return numbers, ()
+        return np.where(thousands, _parsed(_only(text, thousands)), numbers), (*notes, "commas between thousands")
+    return numbers, notes
 
 
 def _parsed(text: Any) -> np.ndarray:

@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from adaptbin.data.cells import DECIMAL_COMMAS, LONG_NUMBERS, Cells
+from adaptbin.data.cells import DECIMAL_COMMAS, LONG_NUMBERS, THOUSANDS_POINTS, Cells
 from adaptbin.errors import DataError
 
 MOST_CATEGORIES = 20
@@ -46,7 +46,8 @@ class ColumnProfile:
     distinct: int
     """Distinct values among the rows that train, missing left out."""
     decimal_commas: bool = False
-    """Whether its numbers have decimal commas."""
+    """Whether its numbers have decimal commas; likewise the next one."""
+    thousands_points: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,6 +85,7 @@ def judge(cells: Cells, fitted: np.ndarray, declared: Kind | None = None) -> Jud
         missing=n_missing,
         distinct=int(seen.size),
         decimal_commas=DECIMAL_COMMAS in cells.notes,
+        thousands_points=THOUSANDS_POINTS in cells.notes,
     )
     values = None
     if kind == "numerical" and not fault:

@@ -122,7 +122,8 @@ def read_own_table(path: Path, asked: Asked) -> OwnTable:
             missing_words=words,
             decimal_commas=commas,
             none_is_missing=name != target,
-            minus_is_missing=told.missing_words is not None,
+            # The usual words, given or not, have the usual meaning: a card that is written does not name them.
+            minus_is_missing=told.missing_words not in (None, MISSING_WORDS),
         )
 
     label = _label(column(target), asked)

@@ -56,7 +56,7 @@ class Cutter:
         if (seeds := max(len(models_of(point)) for point in points)) > most:
             raise ResourceError(
                 "under halving all seeds of a point must fit in one pack, for it is ranked by their mean: memory "
-                f"allows packs of {most}, got {seeds} seeds"
+                f"allows packs of {most} of this shape, got {seeds} seeds; fewer --seeds or a smaller --fix width help"
             )
         while any(len(models_of(pack)) > most for pack in chunk(points, parts)):
             parts += 1

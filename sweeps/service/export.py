@@ -178,7 +178,7 @@ def _origin(
     replica: Replica, point: str, table: Table, record: Mapping[str, Any], profile: Profile | None
 ) -> dict[str, Any]:
     """What the model says of itself: everything that decided it, and what it scored."""
-    card = table.card
+    card, columns = table.card, () if profile is None else profile.columns
     kept = ("scores", "test_bootstrap_se", "n_rows", "bins", "unseen", "finetuning")
     return {
         "replica": replica.id,
@@ -188,7 +188,8 @@ def _origin(
         "table": card.summary(),
         "target": {"name": card.target, "unit": card.target_unit, "levels": list(card.levels or ())},
         "missing_words": list(card.missing_words) if card.reader == "file" else None,
-        "decimal_commas": [column.name for column in profile.columns if column.decimal_commas] if profile else [],
+        "decimal_commas": [column.name for column in columns if column.decimal_commas],
+        "thousands_points": [column.name for column in columns if column.thousands_points],
         "metric": primary_metric(card.primary_metric, replica.protocol),
         **{name: record[name] for name in kept if name in record},
         "trained_on": {name: record["runtime"].get(name) for name in TRAINED_ON},

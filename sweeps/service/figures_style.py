@@ -66,10 +66,10 @@ def save_figure(figure: Figure, folder: Path, name: str = "figure") -> list[Path
 def draw_footer(figure: Figure, footer: Sequence[tuple[str, bool]]) -> None:
     """Lines of text at the lower edge, and in bold red those that tell how the run departs from the paper's protocol.
 
-    footer: each line, and whether it is such a note; see :func:`sweeps.service.layout.wrap_footer`.
+    footer: each line, and whether it tells of a departure; see :func:`sweeps.service.layout.wrap_footer`.
     """
     width, height = figure.get_size_inches()
-    for line, (text, is_note) in enumerate(footer):
+    for line, (text, departs) in enumerate(footer):
         y = (FOOTER_LINE * (len(footer) - line - 1) + 0.04) / height
-        style: dict[str, Any] = {"color": "#9C1C1C", "weight": "bold"} if is_note else {"color": "#303030"}
+        style: dict[str, Any] = {"color": "#9C1C1C", "weight": "bold"} if departs else {"color": "#303030"}
         figure.text(0.06 / width, y, text, size=6.0, va="bottom", **style)

@@ -7,6 +7,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from sweeps.service.notes import is_departure
+
 WIDTH = 7.0
 """Width of a figure of three or more panels side by side."""
 
@@ -25,10 +27,14 @@ MARK_LINE = 0.095
 
 
 def wrap_footer(texts: Sequence[str], width: float) -> tuple[tuple[str, bool], ...]:
-    """Lines of text for below a figure of that width, and whether each is a note on the protocol: all but the first."""
+    """Lines of text for below a figure of that width, and whether each tells of a departure from the paper's protocol.
+
+    The first text explains the figure, the others are :func:`sweeps.service.notes.protocol_notes`.
+    """
     lines: list[tuple[str, bool]] = []
     for number, text in enumerate(texts):
-        lines += [(line, number > 0) for line in textwrap.wrap(text, int(width * (20 if number else 23)))]
+        departs = number > 0 and is_departure(text)
+        lines += [(line, departs) for line in textwrap.wrap(text, int(width * (20 if departs else 23)))]
     return tuple(lines)
 
 
@@ -49,7 +55,7 @@ class Layout:
     """Whether the legend fills the free last cell of the grid rather than a line above it."""
     legend_columns: int
     footer: tuple[tuple[str, bool], ...]
-    """Lines of text, and whether each is a note on the protocol."""
+    """Lines of text, and whether each tells of a departure from the protocol."""
 
     @classmethod
     def of(

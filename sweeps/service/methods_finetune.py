@@ -16,7 +16,7 @@ from adaptbin.config import Budget, EncoderName, Finetuning, Hyperparameters
 from adaptbin.errors import ConfigError
 from sweeps.service.choice import Choice
 from sweeps.service.methods import PRETEXTS, Objective, candidate_words
-from sweeps.service.notes import seeds_of_choice
+from sweeps.service.notes import PRETEXTS_OF, seeds_of_choice
 from sweeps.service.points import AskedTest, Point, Study, require_each_once
 
 if TYPE_CHECKING:
@@ -49,9 +49,6 @@ PRETRAINED: tuple[PretrainedMethod, ...] = get_args(PretrainedMethod)
 
 AGAINST: dict[FinetuneMethod, tuple[FinetuneMethod, ...]] = {"supervised": ("MR", "BR", "Ours"), "BR": ("MR", "Ours")}
 """Method -> those that are compared with it; of one encoder and data set they are a family of tests."""
-
-PRETEXTS_OF = "Pretexts of"
-"""What the notes on pretexts begin with; they tell of no departure from the protocol."""
 
 MASKS: dict[PretrainedMethod, Mapping[str, Any]] = {"MR": {"masking": "constant", "mask_prob": 0.2}}
 """Masking of a pretext for which nothing was chosen: none, but for the one that predicts which entries are masked."""

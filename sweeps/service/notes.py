@@ -11,6 +11,10 @@ from sweeps.service.points import Study
 
 PAPER_SEEDS = 10
 
+POINT = "Default point"
+PRETEXTS_OF = "Pretexts of"
+"""How notes begin that tell which points were trained."""
+
 _VARIES = {
     "pretrain": "the seed changes initial weights, batch order, dropout, corruption and probes; the split is fixed",
     "probe": "the seed changes the probes only; all share one pretraining and one split",
@@ -42,7 +46,7 @@ def protocol_notes(study: Study) -> tuple[str, ...]:
         notes.append({"probe": f"Seeds vary the {scored} only", "split": "Seeds vary the split too"}[study.seeds_vary])
     for title, got, usual in (
         ("Departures", study.protocol, Protocol()),
-        ("Default point", study.default, Hyperparameters()),
+        (POINT, study.default, Hyperparameters()),
     ):
         differing = [
             f"{field.name} {getattr(got, field.name)}"
@@ -54,8 +58,16 @@ def protocol_notes(study: Study) -> tuple[str, ...]:
     for dataset, choice in study.choices.items():
         point = ", ".join(f"{name} {getattr(choice.hyperparameters, name)}" for name in CHOSEN_FIELDS)
         with_seeds = seeds_of_choice(choice.seeds, study.seeds)
-        notes.append(f"Default point of {dataset}, chosen on validation with {with_seeds}: {point}")
+        notes.append(f"{POINT} of {dataset}, chosen on validation with {with_seeds}: {point}")
     return (*notes, *study.notes)
+
+
+def is_departure(note: str) -> bool:
+    """Whether a note of :func:`protocol_notes` tells of a departure from the paper.
+
+    What validation chose for a data set is none, for so does the paper.
+    """
+    return not note.startswith((f"{POINT} of ", PRETEXTS_OF))
 
 
 def seeds_and_probes(study: Study) -> str:

@@ -31,7 +31,7 @@ def read_own_rows(
     arrays = dict(zip(sheet.names, sheet.columns, strict=True))
     columns = model.columns_
     known = dict(zip(columns.names_of("categorical"), columns.categories, strict=True))
-    commas = model.origin_.get("decimal_commas", ())
+    commas, points = (model.origin_.get(name, ()) for name in ("decimal_commas", "thousands_points"))
 
     def cells_of(name: str) -> Cells:
         words = known[name].values if name in known else ()
@@ -42,6 +42,7 @@ def read_own_rows(
             arrays[name],
             missing_words=[*missing, NONE] if is_none else missing,
             decimal_commas=name in commas or sheet.decimal_commas,
+            thousands_points=name in points,
             none_is_missing=False,
         )
 

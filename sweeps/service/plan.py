@@ -81,10 +81,11 @@ class Halving:
         if not 0 < self.keep < 1:
             raise ConfigError(f"the share to keep must be between 0 and 1, got {self.keep!r}")
 
-    @property
-    def whole(self) -> float:
-        """Share of the points that are trained to the end."""
-        return self.keep ** (len(self.rungs) - 1)
+    def whole(self, points: int) -> int:
+        """How many of ``points`` of a pack are trained to the end."""
+        for _ in self.rungs[:-1]:
+            points = math.ceil(self.keep * points)
+        return points
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,8 @@ from adaptbin.data.registry import get_card
 from adaptbin.errors import ConfigError, DataError
 from adaptbin.metrics import primary_metric
 from sweeps.service.choice import CHOICE_FILE, CHOSEN_FIELDS, read_choice
-from sweeps.service.methods_finetune import FINETUNE, PRETEXTS_OF
+from sweeps.service.methods_finetune import FINETUNE
+from sweeps.service.notes import POINT, PRETEXTS_OF
 
 _SCORES = ("dataset", "metric", "n", "n_diverged", "mean", "sd")
 _CONTRAST = ("dataset", "metric", "n", "n_diverged", "difference", "statistic", "p_holm", "mark", "verdict")
@@ -82,7 +83,7 @@ class Source:
     @property
     def protocol(self) -> str:
         """How much was trained, in words: "full", or what the manifest's notes say of amounts and departures."""
-        notes = [note for note in self.manifest.get("notes", []) if not note.startswith(("Default point", PRETEXTS_OF))]
+        notes = [note for note in self.manifest.get("notes", []) if not note.startswith((POINT, PRETEXTS_OF))]
         return "; ".join(notes) or FULL
 
     @property

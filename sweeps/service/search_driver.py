@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from adaptbin.errors import ConfigError
+from adaptbin.errors import ConfigError, ResourceError
 from sweeps.service.failures import FailureLog
 from sweeps.service.plan import Pack
 from sweeps.service.planner import Planner
@@ -260,7 +260,12 @@ class SearchDriver:
 
     def _plan_trials(self, trials: Sequence[Trial]) -> list[Pack]:
         """Packs of what these trials lack; those that lack nothing are told."""
-        packs = self._plan(replace(self._study, trials=tuple(trials)), halves=True)
+        try:
+            packs = self._plan(replace(self._study, trials=tuple(trials)), halves=True)
+        except ResourceError as error:  # of their shape; others may well fit
+            packs, points = [], map(self._study.point_of, trials)
+            lost = [replica for point in points for replica in self._study.replicas_of(point)]
+            self._failures.write(lost, Failure(str(error)))
         for trial in trials:
             self._settle(trial)
         return packs

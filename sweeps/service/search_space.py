@@ -199,7 +199,7 @@ def with_values(point: Point, values: Mapping[str, Value]) -> Point:
 def parse_asked(words: Iterable[str]) -> dict[str, Domain]:
     """``field=low..high[,log]`` and ``field=a,b,c`` by field.  Raises ConfigError."""
     asked: dict[str, Domain] = {}
-    for name, domain in map(_parse_word, words):
+    for name, domain in _each_once(map(_parse_word, words)).items():
         if not isinstance(domain, Range | Choices):
             raise ConfigError(f"{name}: one value is not searched but fixed, with --fix {name}={value_text(domain)}")
         asked[name] = domain
@@ -209,7 +209,7 @@ def parse_asked(words: Iterable[str]) -> dict[str, Domain]:
 def parse_fixed(words: Iterable[str]) -> dict[str, Value]:
     """``field=value`` by field.  Raises ConfigError."""
     fixed: dict[str, Value] = {}
-    for name, value in map(_parse_word, words):
+    for name, value in _each_once(map(_parse_word, words)).items():
         if isinstance(value, Range | Choices):
             raise ConfigError(f"{name}: a fixed field has one value, got {value}")
         fixed[name] = value
@@ -229,7 +229,8 @@ def read_space(path: Path) -> tuple[dict[str, Domain], dict[str, Value]]:
     if not isinstance(told, dict) or not told:
         raise ConfigError(f"a space must have a line for each field, such as tau: 1e-5..1e-3,log, got {path}")
     try:
-        parsed = {name: parse_domain(name, FIELDS[name].kind, text) for name, text in _by_field(told).items()}
+        by_field = _each_once((_known(str(word)), text) for word, text in told.items())
+        parsed = {name: parse_domain(name, FIELDS[name].kind, text) for name, text in by_field.items()}
     except AdaptBinError as error:
         raise ConfigError(f"{path}: {error}") from error
     searched = {name: domain for name, domain in parsed.items() if isinstance(domain, Range | Choices)}
@@ -244,12 +245,12 @@ def _parse_word(word: str) -> tuple[str, Domain | Value]:
     return name, parse_domain(name, FIELDS[name].kind, text)
 
 
-def _by_field(told: Mapping[Any, Any]) -> dict[str, Any]:
+def _each_once(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    for word, text in told.items():
-        if (name := _known(str(word))) in found:
-            raise ConfigError(f"each field must have one line, got two for {name}")
-        found[name] = text
+    for name, told in pairs:
+        if name in found:
+            raise ConfigError(f"each field must be given once, got two for {name}")
+        found[name] = told
     return found
 
 
@@ -257,7 +258,8 @@ def _known(word: str) -> str:
     """The name of the field called so, or so for short."""
     name = SHORT_NAMES.get(word, word)
     if name not in FIELDS:
-        raise ConfigError(unknown("field of a point", word, [*FIELDS, *SHORT_NAMES]))
+        short = (short for short, meant in SHORT_NAMES.items() if meant in FIELDS)
+        raise ConfigError(unknown("field of a point", word, [*FIELDS, *short]))
     return name
 
 

@@ -21,6 +21,7 @@ from sweeps.service.projection import describe_point
 from sweeps.service.recorder import Recorder
 from sweeps.service.results import Reading
 from sweeps.service.search_driver import SearchDriver, refuse
+from sweeps.service.search_space import SHAPE
 from sweeps.service.search_start import begin
 from sweeps.service.searches import FINALISTS, SearchStudy, Trial
 from sweeps.service.steering import Steering
@@ -75,22 +76,26 @@ class SearchSweep(Sweep):
         known = self._known() if self._journal.is_file() else []
         study = replace(self._search, trials=tuple(known), confirms=True).told
         options = self._options
-        if (named := self._named(asked, study)) is not None:
+        if (named := self._named(asked, study, known)) is not None:
             seeds = study.confirm_seeds if asked == WINNER else study.seeds
             point = describe_point(named.settings(study.moved), {}).key
             options = replace(options, point=point, seed=seeds[0] if options.seed is None else options.seed)
         return export(options, study)
 
-    def _named(self, asked: str, study: SearchStudy) -> Point | None:
+    def _named(self, asked: str, study: SearchStudy, known: Sequence[Trial]) -> Point | None:
         """The point of "winner" or of "trial=5"; None for any other words.  Raises ConfigError where there is none."""
-        from sweeps.service.tables_search import search_tables
-
         if asked == WINNER:
             reading = self._store.read(study.all_replicas)
-            winner = search_tables(reading.records.values(), study, self._options.test).winner
-            if winner is None:
+            wanted = [r for point in study.finalists for r in study.replicas_of(point, study.confirm_seeds)]
+            left = [replica for replica in wanted if replica.id not in reading.records]
+            open_ = len(left) - len(self._failures.read(left)) + sum(trial.state == "running" for trial in known)
+            winner = self._winner(study, reading)
+            if winner is None or open_:
+                got = f"{open_} trials and replicas of it left to train" if wanted else "none of this very search"
+                if wanted and not open_:
+                    got = "no best trial with a result for every fresh seed"
                 raise ConfigError(
-                    "the winner of a search is known when its confirmation is done, got none of this very search in "
+                    f"the winner of a search is known when its confirmation is done, got {got} in "
                     f"{self._journal.parent}; the same command without --export goes on with it"
                 )
             return study.point_of(winner)
@@ -101,6 +106,12 @@ class SearchSweep(Sweep):
                 raise ConfigError(f"a trial to export must be complete, got {state} for {asked!r}")
             return study.point_of(trial)
         return None
+
+    def _winner(self, study: Study, reading: Reading) -> Trial | None:
+        from sweeps.service.tables_search import search_tables
+
+        assert isinstance(study, SearchStudy)
+        return search_tables(reading.records.values(), study, self._options.test).winner
 
     def _search_on(self, trials: Trials, tables: Tables) -> int:
         driver = SearchDriver(
@@ -139,7 +150,8 @@ class SearchSweep(Sweep):
                 print(f"nothing to train: all trials have results in {self._store.output}")
             code = self._publish(reading, runs, trained=trained)
         self._tell_mlflow(runs)
-        print("model of the winner: the same command with --export FOLDER")
+        if self._winner(self._study, self._read()) is not None:
+            print("model of the winner: the same command with --export FOLDER")
         print(f"trials: optuna-dashboard {trials.path}  (pip install optuna-dashboard)")
         return code
 
@@ -188,11 +200,15 @@ class SearchSweep(Sweep):
         return self._store.output / self._search.name / dataset / f"{self._search.key}.journal"
 
     def _trials(self) -> Trials:
-        from sweeps.service.trials import Trials  # Optuna takes a second to import
+        from sweeps.service.trials import Bracket, Trials  # Optuna takes a second to import
 
         (dataset,) = self._search.datasets
         best: Direction = "maximize" if get_metric(self._search.metric).higher_is_better else "minimize"
         directions: dict[str, Direction] = {"score": best, "seconds": "minimize"}
+        halving, bracket = self._search.halving, None
+        if halving is not None:
+            differs = any(name in self._search.space.searched for name in SHAPE)
+            bracket = Bracket(points=self._together, whole=halving.whole(self._together), differs=differs)
         trials = Trials(
             self._journal,
             f"{dataset}-{self._search.key}",
@@ -200,7 +216,7 @@ class SearchSweep(Sweep):
             names=[self._search.metric if name == "score" else name for name in self._search.objectives],
             notes={"conditions": self._search.conditions, "space": self._search.space.to_json()},
             sampler=self._asked.sampler,
-            whole=1.0 if self._search.halving is None else self._search.halving.whole,
+            bracket=bracket,
         )
         trials.fail_unknown()
         return trials
@@ -270,4 +286,4 @@ def points_together(options: Options) -> int:
                 f"--pack must be {2 * seeds} or more for {seeds} seeds, got {options.pack}"
             )
         return together
-    return round(1 / halving.whole)
+    return round(halving.keep ** (1 - len(halving.rungs)))

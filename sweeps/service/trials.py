@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
@@ -32,7 +32,7 @@ SETTINGS = "settings"
 
 _BEGUN = "begun"
 
-_FIRST_BRACKETS = 5
+FIRST_BRACKETS = 5
 """Brackets of halving whose points are drawn at random."""
 _GOOD = 0.25
 """Share of the trials with all epochs that TPE takes for good under halving."""
@@ -46,6 +46,16 @@ _STATES: dict[TrialState, State] = {
 }
 
 
+class Bracket(NamedTuple):
+    """Points that are halved together."""
+
+    points: int
+    whole: int
+    """How many of them have all epochs in the end."""
+    differs: bool
+    """Whether others are of other shapes."""
+
+
 class Trials:
     """One study of Optuna in a journal of its own, made or continued.
 
@@ -56,7 +66,7 @@ class Trials:
         names: What the objectives are called.
         notes: What is noted of the study when it is made.
         sampler: What proposes points, of :data:`sweeps.service.parameters_search.SAMPLERS`.  A grid's are all enqueued.
-        whole: Share of the trials that have all epochs; below 1 under halving.
+        bracket: What is halved together; None without halving.
     """
 
     def __init__(
@@ -68,7 +78,7 @@ class Trials:
         names: Sequence[str],
         notes: Mapping[str, Any],
         sampler: str = "tpe",
-        whole: float = 1.0,
+        bracket: Bracket | None = None,
     ) -> None:
         self.path = path
         self.sampler = sampler
@@ -86,7 +96,7 @@ class Trials:
                 warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
                 self._study.set_metric_names(list(names))
         # A seed that grows with the trials, for a run that continues must not draw the same points again.
-        self._study.sampler = _sampler(sampler, len(self._study.get_trials(deepcopy=False)), whole)
+        self._study.sampler = _sampler(sampler, len(self._study.get_trials(deepcopy=False)), bracket)
 
     @property
     def has_begun(self) -> bool:
@@ -224,13 +234,13 @@ def distribution_of(domain: Domain) -> BaseDistribution:
     return FloatDistribution(domain.low, domain.high, log=domain.log)
 
 
-def _sampler(name: str, seed: int, whole: float) -> optuna.samplers.BaseSampler:
+def _sampler(name: str, seed: int, bracket: Bracket | None) -> optuna.samplers.BaseSampler:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         warnings.simplefilter("ignore", FutureWarning)  # gamma, which Optuna 6 is to have no more
         match name:
             case "tpe":  # points in training count as bad, so that a batch does not gather in one place
-                halving: dict[str, Any] = {} if whole == 1 else _after_halving(whole)
+                halving: dict[str, Any] = {} if bracket is None else _after_halving(bracket)
                 return optuna.samplers.TPESampler(seed=seed, constant_liar=True, **halving)
             case "cmaes":
                 return optuna.samplers.CmaEsSampler(seed=seed)
@@ -242,17 +252,15 @@ def _sampler(name: str, seed: int, whole: float) -> optuna.samplers.BaseSampler:
                 return optuna.samplers.RandomSampler(seed=seed)
 
 
-def _after_halving(whole: float) -> dict[str, Any]:
-    """What TPE must know where each bracket has one trial that is whole, however bad the shape of all its points.
+def _after_halving(bracket: Bracket) -> dict[str, Any]:
+    """What TPE must know where each bracket has trials that are whole, however bad the shape of all its points.
 
     By default the best tenth of the trials count as good, which would be all of these: shapes would be proposed
-    because they were tried, not because they are good.  And the points of a bracket are of one shape, so that more
-    of them are drawn at random before there are several shapes to tell apart.
+    because they were tried, not because they are good.  And as the points of a bracket are of one shape, more of them
+    are drawn at random where shapes are searched, so that there are several to tell apart.
     """
-    return {
-        "n_startup_trials": round(_FIRST_BRACKETS / whole),
-        "gamma": lambda n: math.ceil(_GOOD * whole * n),
-    }
+    told: dict[str, Any] = {"gamma": lambda n: math.ceil(_GOOD * n * bracket.whole / bracket.points)}
+    return told | ({"n_startup_trials": FIRST_BRACKETS * bracket.points} if bracket.differs else {})
 
 
 def _mend(path: Path) -> None:

@@ -15,6 +15,7 @@ import pandas as pd
 import pytest
 
 from adaptbin.data.card_file import CardFile, read_card_file
+from adaptbin.data.cells import MISSING_WORDS
 from adaptbin.data.own import Asked, OwnTable, read_own_table
 from adaptbin.errors import AdaptBinError, ConfigError, DataError
 from adaptbin.tasks import Task
@@ -170,8 +171,16 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
         lambda own: set(own.table.target) == {"none", "1", "2"},
     ),
     "thousands parted by points": (
-        *("t.csv", text(frame(cells=["1.234.567", "950", *(f"{10 + i % 80}.{100 + i}" for i in range(2, ROWS))])), {}),
-        lambda own: own.table.features["cells"].tolist()[:3] == [1234567, 950, 12102],
+        *(
+            "t.csv",
+            text(frame(cells=["1.234.567", "950", "1.000.000", *(f"13.{100 + i}" for i in range(3, ROWS))])),
+            {},
+        ),
+        lambda own: own.table.features["cells"].tolist()[:4] == [1234567, 950, 1000000, 13103],
+    ),
+    "thousands parted by points, beside decimal commas": (
+        *("t.csv", text(frame(cells=["1.234.567", "950,5", "1.234", *(f"{10 + i},5" for i in range(3, ROWS))])), {}),
+        lambda own: own.table.features["cells"].tolist()[:3] == [1234567, 950.5, 1234],
     ),
     "points that may be either": (
         *("t.csv", text(frame(cells=[f"{10 + i % 80}.{100 + i}" for i in range(ROWS)]), ";"), {}),
@@ -200,11 +209,16 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
         *("t.csv", text(frame(outcome=np.array(["+", "-"])[np.arange(ROWS) % 2])), {}),
         label(Task.BINARY, "-", "+"),
     ),
-    "a minus that the card calls missing": (
-        *("t.csv", text(frame(strip=np.array(["-", "+", "++"])[np.arange(ROWS) % 3]))),
-        *({"card": CardFile(source="card.yaml", missing_words=("-",))},),
-        lambda own: set(own.table.features["strip"]) == {"", "+", "++"},
-    ),
+    **{
+        f"a minus where the card names {what}": (
+            *("t.csv", text(frame(strip=np.array(["-", "+", "++"])[np.arange(ROWS) % 3]))),
+            *({"card": CardFile(source="card.yaml", missing_words=words)}, found),
+        )
+        for what, words, found in (
+            ("it", ("-",), lambda own: set(own.table.features["strip"]) == {"", "+", "++"}),
+            ("the usual words", MISSING_WORDS, lambda own: set(own.table.features["strip"]) == {"-", "+", "++"}),
+        )
+    },
     "a missing word is a category of its own": (
         *("t.csv", text(frame(sex=at(TABLE["sex"], row_1="", row_5="NA"))), {}),
         lambda own: set(own.table.features["sex"]) == {"f", "m", ""} and of_kind("sex", "categorical")(own),

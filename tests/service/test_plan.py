@@ -258,7 +258,7 @@ def test_points_stay_whole_where_they_are_ranked() -> None:
     whole = make_plan(study, (), pack_size=27, nodes=[memory_for(8.5)], needs=needs_of(study), whole_points=True)
     assert points_in(whole) and all(seeds in ([3], [3, 3]) for seeds in points_in(whole))
     assert sum(map(len, points_in(whole))) == 9 and whole.cut_to == 8
-    with pytest.raises(ResourceError, match="memory allows packs of 2, got 3 seeds"):
+    with pytest.raises(ResourceError, match="memory allows packs of 2 of this shape, got 3 seeds"):
         make_plan(study, (), pack_size=27, nodes=[memory_for(2.5)], needs=needs_of(study), whole_points=True)
 
 

@@ -96,6 +96,8 @@ class TestOtherRanges:
         searched, fixed = read_space(path)
         assert searched == parse_asked(["lr=1e-4..1e-3,log"]) and [*searched] == ["learning_rate"]
         assert fixed == parse_fixed(["mask_prob=0.3"])
+        with pytest.raises(ConfigError, match="each field must be given once, got two for learning_rate"):
+            parse_asked(["lr=1e-4..1e-3,log", "learning_rate=1e-5..1e-3,log"])
 
     @given(st.lists(st.sampled_from(sorted(FIELDS)), unique=True), st.data())
     def test_a_point_of_the_space_lies_in_it(self, names: list[str], data: st.DataObject) -> None:
