@@ -43,8 +43,10 @@ class Cutter:
 
         Raises ResourceError where not even the seeds of one point, which must stay together, fit in memory.
         """
-        packs = [list(replicas)] if self._size is None else _at_most(self._atoms(replicas), self._size)
         models = models_of(replicas)
+        packs = [list(replicas)] if self._size is None else _at_most(self._atoms(replicas), self._size)
+        if self._size is not None and replicas[0].finetuning is not None and max(map(len, packs)) > self._size:
+            packs = _at_most(models, self._size)  # each is trained for itself, so the pretraining they share is not all
         most = self._most.get(work_of(replicas[0]), len(models))
         if all(len(models_of(pack)) <= most for pack in packs):
             return packs

@@ -222,6 +222,8 @@ def test_fine_tuned_models_share_a_pretraining_and_no_memory() -> None:
     study = EncoderStudy(cards=(get_card("eol"),), seeds=tuple(range(4)), seeds_vary="probe")
     roomy = make_plan(study, (), nodes=[Node(1, memory=64 * GIB)], needs=needs_of(study))
     assert sorted(len(pack.replicas) for pack in roomy.packs) == [4, 4, 4, 4]
+    asked = make_plan(study, (), pack_size=3, nodes=[Node(1, memory=64 * GIB)], needs=needs_of(study))
+    assert max(len(pack.replicas) for pack in asked.packs) <= 3
     tight = make_plan(study, (), nodes=[memory_for(2.5)], needs=needs_of(study))
     assert {len(pack.replicas) for pack in tight.packs} == {2} and tight.cut_to == 2
     assert tight.memory == 120 * MIB
