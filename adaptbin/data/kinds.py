@@ -132,7 +132,16 @@ def _kind(cells: Cells, rows: int, seen: np.ndarray, there: np.ndarray, n_missin
     told = "1 value or missing" if seen.size == 1 else f"{seen.size} different words"
     if seen.size > MOST_CATEGORIES and cells.looks_like_units():
         told += f", as {cells.words[seen[0]]!r}; numbers must stand alone to be read as such"
-    return "categorical", told, ""
+    return "categorical", told + _alike(cells.words[seen]), ""
+
+
+def _alike(words: np.ndarray) -> str:
+    """What to say of words that differ in case alone, which stay categories of their own."""
+    by_lower: dict[str, str] = {}
+    for word in map(str, words):
+        if (other := by_lower.setdefault(word.lower(), word)) != word:
+            return f"; some differ in case alone, as {other!r} and {word!r}"
+    return ""
 
 
 def _kind_of_numbers(cells: Cells, seen: np.ndarray, all_differ: bool) -> tuple[Kind, str, str]:

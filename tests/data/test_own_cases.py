@@ -201,6 +201,13 @@ RIGHT: dict[str, tuple[str, str | bytes, Mapping[str, Any], Check]] = {
         *("t.csv", text(frame(allergy=np.array(["none", "no", "nuts"])[np.arange(ROWS) % 3])), {}),
         lambda own: set(own.table.features["allergy"]) == {"none", "no", "nuts"},
     ),
+    "categories that differ in case alone are told": (
+        *("t.csv", text(frame(smokes=np.array(["Yes", "yes", "no"])[np.arange(ROWS) % 3])), {}),
+        lambda own: (
+            set(own.table.features["smokes"]) == {"Yes", "yes", "no"}
+            and "differ in case alone, as 'Yes' and 'yes'" in reason(own, "smokes")
+        ),
+    ),
     "a minus beside plus signs is a finding": (
         *("t.csv", text(frame(strip=np.array(["-", "+", "++"])[np.arange(ROWS) % 3])), {}),
         lambda own: set(own.table.features["strip"]) == {"-", "+", "++"} and "beside '+'" in reason(own, "strip"),
