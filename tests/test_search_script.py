@@ -22,6 +22,8 @@ from adaptbin.config import Budget, Hyperparameters, Replica
 from adaptbin.data import get_card
 from sweeps import search
 from sweeps.service import plan
+from sweeps.service.checkpoints import MEMBERS, members_of
+from sweeps.service.files import write_text
 from sweeps.service.launch import RayRunner
 from sweeps.service.local import InProcessRunner
 from sweeps.service.memory import MIB, Need
@@ -476,6 +478,16 @@ class TestHalving:
         assert all(len(pack.replicas) == 18 for pack in brackets)
         trials = pd.read_csv(folder_of(tmp_path) / "trials.csv")
         assert trials["epochs"].value_counts().to_dict() == {1: 12, 3: 4, 9: 4}
+
+    def test_a_checkpoint_of_a_bracket_whose_results_are_all_there_is_removed(self, tmp_path: Path) -> None:
+        """A kill between the last record of a bracket and the end of its checkpoint leaves one."""
+        runner = CountingRunner(train=either_train)
+        assert run(self.WORDS, tmp_path, runner) == 0
+        bracket = next(pack for pack in runner.jobs[0].packs if pack.halving is not None)
+        left = tmp_path / "checkpoints" / bracket.key
+        write_text(left / MEMBERS, members_of(bracket))
+        assert run(f"{self.WORDS} --trials 30", tmp_path, CountingRunner(train=either_train)) == 0
+        assert not left.exists()
 
     def test_a_shape_that_does_not_fit_fails_and_others_go_on(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

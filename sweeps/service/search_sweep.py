@@ -159,7 +159,10 @@ class SearchSweep(Sweep):
         self, driver: SearchDriver, packs: tuple[Pack, ...], tables: Tables, runs: StudyRuns
     ) -> int | None:
         plan = self._planner.plan(driver.study, self._store.read(driver.study.all_replicas))
-        self._forget_useless(packs, plan.failed)
+        study = driver.study
+        # A pack that halves is named by its replicas of all epochs, which those that left at a rung never had.
+        whole = [replica for trial in study.trials for replica in study.replicas_of(study.point_of(trial))]
+        self._forget_useless(packs, plan.failed, [*study.told.all_replicas, *whole])
         with ProgressView(plan, sys.stderr) as view:
             left = self._most - sum(not trial.is_seeded for trial in driver.study.trials)
             confirmation = (FINALISTS + 1) * len(self._search.confirm_seeds)

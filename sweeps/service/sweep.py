@@ -165,7 +165,7 @@ class Sweep:
         return code
 
     def _run_packs(self, plan: Plan, tables: Tables, runs: StudyRuns) -> int | None:
-        self._forget_useless(plan.packs, plan.failed)
+        self._forget_useless(plan.packs, plan.failed, self._study.all_replicas)
         with ProgressView(plan, sys.stderr) as view:
 
             def answer(request: Request) -> tuple[Change, str]:
@@ -311,9 +311,9 @@ class Sweep:
         unseen = self._study.protocol.unseen_category
         return {key: encode(loaded[key[0]], split_seed=key[1], unseen_category=unseen) for key in keys}
 
-    def _forget_useless(self, packs: Iterable[Pack], failed: Iterable[Replica]) -> None:
-        """Remove checkpoints of this study that no pack will resume; those of other studies stay."""
-        asked = {replica.id for replica in self._study.all_replicas}
+    def _forget_useless(self, packs: Iterable[Pack], failed: Iterable[Replica], own: Iterable[Replica]) -> None:
+        """Remove checkpoints of the study's ``own`` replicas that no pack will resume; those of other studies stay."""
+        asked = {replica.id for replica in own}
         used = {key for pack in packs for key in (pack.key, *pack.resumes)}
         kept = {replica.id for replica in failed}  # tried again some day
         checkpoints = self._checkpoints()
