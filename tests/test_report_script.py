@@ -12,10 +12,8 @@ import pytest
 
 from adaptbin.config import Protocol
 from sweeps import ablation, masking, report, sensitivity
-from sweeps.service.paper import average_ranks
 from sweeps.service.parameters import PAPERS
 from sweeps.service.report_page import page
-from sweeps.service.report_scores import METHOD
 from sweeps.service.report_sources import find_sources
 from sweeps.service.report_tables import Report
 from sweeps.service.tables import write_frame
@@ -48,10 +46,6 @@ def results(tmp_path: Path) -> Path:
         write_study(folder, "benchmark", name, {"table": benchmark_table(name, shifts)})
         write_study(folder, "ablation", name, ablation_tables(name, {"w/o HORD": 0.05}))
         write_study(folder, "alternatives", name, alternatives_table(name))
-    both = pd.concat([benchmark_table(name, shifts) for name in ("eol", "bfp")])
-    contrast = {"arm": "Ours", "against": "BR", "test": "none", "n": 2, "n_better": 1, "p": None, "p_holm": None}
-    contrasts = pd.DataFrame([{**contrast, "mark": ""}])
-    write_study(folder, "benchmark", ["eol", "bfp"], {"table": both, "contrasts": contrasts})
     write_study(folder, "masking", "eol", masking_tables("eol"))
     write_study(folder, "variance", "eol", variance_tables("eol"))
     write_study(folder, "architecture", "eol", architecture_tables("eol"))
@@ -119,7 +113,7 @@ def test_the_page_has_every_part(results: Path, capsys: pytest.CaptureFixture[st
     exceptions = rows_below(text, "Exceptions to: full > each ablation of Table 3 (full)")
     assert exceptions == [["eol", "w/o HORD", "no", "-2.610", "10", "0.0078", "**", "+2.39"]]
     assert ["eol", "patience 3", "no", "-0.400", "10", "0.4", ""] in rows_below(text, "Exceptions to: default ≥")
-    assert "- Ours against BR (eol+bfp; full): better on 1 of 2, not tested" in text
+    assert "- Ours against BR: better on 1 of 2; no test: needs at least 6 data sets, got 2" in text
     assert [row[:4] for row in rows_below(text, "## Depth and width of the MLP")] == [
         ["eol", "QWK", "3 × 512", "2 × 128"]
     ]
@@ -135,13 +129,13 @@ def test_every_number_on_the_page_is_in_the_table(results: Path) -> None:
     table = pd.read_csv(results / "report.csv")
     assert set(table["section"]) == {
         *("rests on", "scores", "within", "orderings", "counts", "over data sets", "variance", "without pretraining"),
-        *("architectures", "searches"),
+        *("architectures", "searches", "average ranks"),
     }
     numbers = table.select_dtypes("number").stack().abs()
     shown = [row for line in text.splitlines() if line.startswith(("|", "- ")) for row in line.split("|")]
     words = re.compile(
         r"\[.*?\)|p_m [\d.]+|T \d+|w/o \w+|Reduced protocol: .*?\(full: 10\)|tau [\d.]+|patience \d+|95 % interval"
-        r"|(?<= )11, 33(?= )"
+        r"|(?<= )11, 33(?= )|at least 6 data sets"
     )
     found = [number for cell in shown for number in re.findall(r"\d+(?:\.\d+)?", words.sub("", cell))]
     assert len(found) > 200
@@ -181,32 +175,21 @@ def test_diverged_and_left_out_are_shown(results: Path, tmp_path: Path) -> None:
     ]
 
 
-def test_a_benchmark_of_all_data_sets_has_ranks_and_tests(tmp_path: Path) -> None:
-    tables = {name: benchmark_table(name) for name in PAPERS}
-    for name, table in tables.items():
-        write_study(tmp_path, "benchmark", name, {"table": table})
-    ranks = pd.DataFrame([name.split("/") for name in average_ranks()], columns=list(METHOD))
-    ranks["average"] = [rank - 0.25 for rank in average_ranks().values()]
-    common = {"arm": "Ours", "test": "wilcoxon", "n": 8, "n_better": 8, "p": 0.0078}
-    contrasts = pd.DataFrame(
-        [
-            {**common, "against": "BR", "p_holm": 0.039, "mark": "*"},
-            {**common, "against": "VR", "p_holm": 0.12, "mark": ""},
-        ]
-    )
-    joint = {"table": pd.concat(tables.values()), "ranks": ranks, "contrasts": contrasts}
-    write_study(tmp_path, "benchmark", PAPERS, joint)
+def test_benchmarks_of_all_data_sets_have_ranks_and_tests(tmp_path: Path) -> None:
+    for name in PAPERS:
+        notes = [REDUCED] if name == "pt" else []
+        write_study(tmp_path, "benchmark", name, {"table": benchmark_table(name)}, notes=notes)
     assert report.main(["--dataset", "all", "--results", str(tmp_path)]) == 0
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
-    shown = rows_below(text, "## Table 1: average ranks")
-    assert len(shown) == 13 and ["adaptive/constant/Ours", "2.50", "2.25", "-0.25", "full"] in shown
+    seven = rows_below(text, "Over 7 data sets, ilpd, hfc, ctg, esr, eol, mhr, bfp (full):")
+    eight = rows_below(text, "Over 8 data sets, ilpd, hfc, ctg, esr, eol, mhr, pt, bfp (whatever the protocol):")
+    assert len(seven) == len(eight) == 13
+    assert ["adaptive/constant/Ours", "2.50", "2.50", "+0.00"] in eight, "the paper prints 2.50"
     lines = [line for line in text.splitlines() if line.startswith("- Ours against")]
-    assert [line.rpartition("): ")[2] for line in lines] == [
-        "better on 8 of 8, p 0.0078, adjusted 0.039 *",
-        "better on 8 of 8, p 0.0078, adjusted 0.12",
-    ]
-    assert "Table 1 (full): 104 of 104 numbers that were run are within" in text
-    assert "with the same masking (full): 23 of 24 hold, 1 fail; in the paper 23 of the same 24 hold." in text
+    told = "better on 8 of 8; p 0.0078, adjusted 0.039 *"
+    assert lines[4:] == [f"- Ours against {other}: {told}" for other in ("BR", "VR", "MX", "MR")]
+    assert "Table 1 (full): 91 of 91 numbers that were run are within" in text
+    assert "with the same masking (full): 20 of 21 hold, 1 fail; in the paper 20 of the same 21 hold." in text
 
 
 def test_what_is_undecided_is_named(results: Path) -> None:

@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from adaptbin.config import SeedsVary
 from adaptbin.metrics import get_metric
 from sweeps.service import stats
 from sweeps.service.contrasts import LEVEL, PROBE_NOTE
 from sweeps.service.decision import best_of
-from sweeps.service.methods import METHODS, BenchmarkStudy, Method
+from sweeps.service.methods import METHODS, Method
 from sweeps.service.ranks import missing_cells
 from sweeps.service.tables import rows_of
 
@@ -95,7 +96,7 @@ def _stands_for(of_dataset: pd.DataFrame, arm: tuple[Method, ...], sign: int) ->
     return {"method": arm[first].name, "mean": rows[first]["mean"]}
 
 
-def contrasts_frame(pairs: pd.DataFrame, table: pd.DataFrame, study: BenchmarkStudy) -> pd.DataFrame:
+def contrasts_frame(pairs: pd.DataFrame, table: pd.DataFrame, seeds_vary: SeedsVary) -> pd.DataFrame:
     """One row per comparison, with columns :data:`COLUMNS`, from its pairs.
 
     `n` data sets, of which the arm is better on `n_better`; `n_diverged` have an arm that diverged, which takes the
@@ -108,7 +109,7 @@ def contrasts_frame(pairs: pd.DataFrame, table: pd.DataFrame, study: BenchmarkSt
         of_pair = pairs[(pairs["arm"] == arm) & (pairs["against"] == against)]
         differences = of_pair["difference"].to_numpy(dtype=np.float64)
         known = of_pair[["arm_mean", "against_mean"]].notna().all(axis=1).to_numpy()
-        reason = _untested(len(differences), known, missing, study)
+        reason = _untested(len(differences), known, missing, seeds_vary)
         row: dict[str, Any] = {
             "arm": arm,
             "against": against,
@@ -132,9 +133,9 @@ def contrasts_frame(pairs: pd.DataFrame, table: pd.DataFrame, study: BenchmarkSt
     )
 
 
-def _untested(n: int, known: Any, missing: list[str], study: BenchmarkStudy) -> str:
+def _untested(n: int, known: Any, missing: list[str], seeds_vary: SeedsVary) -> str:
     """Why there is no test; empty where there is one."""
-    if study.seeds_vary == "probe":
+    if seeds_vary == "probe":
         return PROBE_NOTE
     if missing:
         return f"no test: {len(missing)} cells have no result"

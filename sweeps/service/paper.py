@@ -50,12 +50,6 @@ def linear_probe_scores() -> dict[str, dict[str, PaperScore]]:
     }
 
 
-def average_ranks() -> dict[str, float]:
-    """Table 1: ``binning/masking/objective`` -> average rank over the eight data sets."""
-    names = linear_probe_scores()
-    return dict(zip(names, (row["average_rank"] for row in _tables()["linear_probe"]), strict=True))
-
-
 def ablation_scores() -> dict[str, dict[str, PaperScore]]:
     """Table 3: one of :data:`ABLATIONS` -> data set -> score."""
     return {name: _scores(_tables()["ablation"][name]) for name in ABLATIONS}

@@ -66,7 +66,7 @@ def publish(
         shown += [summary_table(table), Text(objectives_text(tables))]
     else:
         pairs = pairs_frame(table)
-        contrasts = contrasts_frame(pairs, table, study)
+        contrasts = contrasts_frame(pairs, table, study.seeds_vary)
         ranks = ranks_frame(table)
         files += write_tables(folder, contrasts=contrasts, contrast_pairs=pairs)
         if ranks is None:

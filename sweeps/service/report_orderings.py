@@ -242,14 +242,3 @@ def _paper_difference(scores: dict[str, dict[str, PaperScore]], pair: list[str],
 
 def _yes(holds: bool) -> str:
     return "yes" if holds else "no"
-
-
-def joint_frame(sources: Sources) -> pd.DataFrame:
-    """What benchmarks of several data sets tested over them, as they left it, with the data sets in words."""
-    frames = []
-    for source in sources.joint:
-        contrasts = source.table("contrasts.csv")
-        if contrasts is not None:
-            names = "+".join(name for name in sources.datasets if name in source.datasets)
-            frames.append(contrasts.assign(datasets=names, protocol=source.protocol))
-    return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["datasets", "protocol"])

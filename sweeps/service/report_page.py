@@ -13,6 +13,7 @@ import pandas as pd
 from adaptbin.metrics import get_metric
 from sweeps.service.report_architectures import architecture_cells
 from sweeps.service.report_orderings import ORDERINGS, UNTESTED
+from sweeps.service.report_ranks import RANKS, contrast_text
 from sweeps.service.report_scores import OTHER_ORDER
 from sweeps.service.report_searches import search_cells
 from sweeps.service.report_sources import FULL, TABLES, Source, Sources
@@ -45,6 +46,7 @@ _DIFFERENCE = (
     "equivalent within the margin, `≡` identical). No test was planned between methods of Table 1 on one data "
     "set, nor between adaptive binning and MR after fine-tuning."
 )
+_NAMED = "Contrasts that were named beforehand, over these data sets:"
 _VARIANCE = (
     "Sd that each source adds to a score (the mean of a replica's probes), with its 95 % interval; what comes out "
     "below 0 is printed as 0. Share: of the sum of these variances; it has no interval, and is rough with few seeds. "
@@ -65,7 +67,7 @@ def page(report: Report, folder: Path) -> str:
         _head(report.sources),
         _basis(report, folder),
         *(_paper_table(report.scores, number) for number in TITLES),
-        _ranks(report.ranks),
+        _ranks(report),
         _orderings(report),
         _variance(report.variance),
         _architectures(report.architectures),
@@ -138,15 +140,24 @@ def _paper_table(scores: pd.DataFrame, number: int) -> list[str]:
     return lines
 
 
-def _ranks(ranks: pd.DataFrame) -> list[str]:
-    if ranks.empty:
+def _ranks(report: Report) -> list[str]:
+    if report.ranks.empty:
         return []
-    cells = [
-        [row["name"], *(f"{row[name]:.2f}" for name in ("paper_mean", "mean")), f"{row['gap']:+.2f}", row["protocol"]]
-        for row in ranks.to_dict("records")
-    ]
-    heads = ["line", "paper", "ours", "gap", "protocol"]
-    return ["## Table 1: average ranks", "", *_markdown(heads, cells), "", "Ranks are descriptive; 1 is the best."]
+    lines = ["## Table 1: average ranks"]
+    for _, rows in report.ranks.groupby(["protocol", "datasets"], sort=False):
+        first = rows.iloc[0].to_dict()
+        protocol, datasets = first["protocol"], first["datasets"]
+        cells = [
+            [row["name"], _number(row["paper_mean"], ".2f"), f"{row['mean']:.2f}", _number(row["gap"], "+.2f")]
+            for row in rows.to_dict("records")
+        ]
+        lines += ["", f"Over {first['n_datasets']} data sets, {datasets.replace('+', ', ')} ({protocol}):", ""]
+        lines += _markdown(["line", "paper", "ours", "gap"], cells)
+        lines += ["", RANKS.format(distance=first["critical_distance"]), "", _NAMED, ""]
+        contrasts = report.over_datasets
+        alike = (contrasts["protocol"] == protocol) & (contrasts["datasets"] == datasets)
+        lines += [f"- {contrast_text(row)}" for row in contrasts[alike].to_dict("records")]
+    return lines
 
 
 def _within_text(row: dict[Any, Any]) -> str:
@@ -168,7 +179,7 @@ def _orderings(report: Report) -> list[str]:
             lines += ["", heading, "", *_exceptions(exceptions)]
     if len(report.orderings):
         lines += ["", _DIFFERENCE]
-    return [*lines, *_joint_lines(report.joint)]
+    return lines
 
 
 def _count_text(row: dict[Any, Any]) -> str:
@@ -198,17 +209,6 @@ def _exceptions(rows: pd.DataFrame) -> list[str]:
     if rows["paper_difference"].notna().any():
         columns |= {"paper's": lambda row: _number(row["paper_difference"], "+.2f")}
     return _markdown(list(columns), [[cell(row) for cell in columns.values()] for row in rows.to_dict("records")])
-
-
-def _joint_lines(joint: pd.DataFrame) -> list[str]:
-    lines: list[str] = []
-    for row in joint.to_dict("records"):
-        where = f"{row['datasets']}; {row['protocol']}"
-        share = f"{row['n_better']} of {row['n']}"
-        mark = "" if pd.isna(row["mark"]) else f" {row['mark']}"
-        p = "not tested" if row["test"] == "none" else f"p {row['p']:.2g}, adjusted {row['p_holm']:.2g}{mark}"
-        lines.append(f"- {row['arm']} against {row['against']} ({where}): better on {share}, {p}")
-    return ["", "Over data sets, named beforehand:", "", *lines] if lines else []
 
 
 def _variance(variance: pd.DataFrame) -> list[str]:

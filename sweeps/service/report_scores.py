@@ -20,7 +20,6 @@ from sweeps.service.methods_finetune import FINETUNE
 from sweeps.service.paper import (
     PaperScore,
     ablation_scores,
-    average_ranks,
     finetune_line,
     finetune_scores,
     linear_probe_scores,
@@ -87,29 +86,6 @@ def within_frame(scores: pd.DataFrame) -> pd.DataFrame:
         for (table, protocol), rows in primary.groupby(["table", "protocol"], sort=False)
     ]
     return pd.DataFrame(rows, columns=["table", "protocol", "compared", "within"])
-
-
-def ranks_frame(sources: Sources) -> pd.DataFrame:
-    """Table 1's average ranks beside ours, one row per method, where a benchmark covers all data sets of the paper."""
-    rows = []
-    paper = average_ranks()
-    covered = set(next(iter(linear_probe_scores().values())))
-    for source in sources.joint:
-        ranks = source.table("ranks.csv") if set(source.datasets) == covered else None
-        for row in [] if ranks is None else ranks.to_dict("records"):
-            name = "/".join(row[part] for part in METHOD)
-            gap = row["average"] - paper[name]
-            rows.append(
-                {
-                    "name": name,
-                    "study": source.study,
-                    "protocol": source.protocol,
-                    "paper_mean": paper[name],
-                    "mean": row["average"],
-                    "gap": gap,
-                }
-            )
-    return pd.DataFrame(rows, columns=["name", "study", "protocol", "paper_mean", "mean", "gap"])
 
 
 def _benchmark(source: Source) -> Iterator[dict[str, Any]]:

@@ -27,7 +27,12 @@ _SCORES = ("dataset", "metric", "n", "n_diverged", "mean", "sd")
 _CONTRAST = ("dataset", "metric", "n", "n_diverged", "difference", "statistic", "p_holm", "mark", "verdict")
 
 TABLES: dict[str, dict[str, tuple[str, ...]]] = {
-    "benchmark": {"table.csv": (*_SCORES, "binning", "masking", "objective", "status", "mask_prob", "t_init")},
+    "benchmark": {
+        "table.csv": (
+            *(*_SCORES, "binning", "masking", "objective", "status", "mask_prob", "t_init"),
+            *("rank", "val_mean", "target_sd"),
+        ),
+    },
     "masking": {
         "points.csv": ("dataset", "metric", "n", "n_diverged", "test_mean", "test_sd", *CHOSEN_FIELDS, "chosen"),
     },
@@ -151,8 +156,6 @@ class Sources:
     """Data sets asked for."""
     found: Mapping[tuple[str, str], Source]
     """Study and data set -> where its tables are."""
-    joint: tuple[Source, ...]
-    """Benchmarks of several data sets, all of them asked for."""
     left_out: tuple[Source, ...]
     """Tables of a study and data set that an earlier folder has, too."""
 
@@ -172,11 +175,11 @@ def find_sources(folders: Sequence[Path], datasets: Sequence[str], protocol: Pro
     protocol, data or metric (see :meth:`Source.require_fit`); DataError when a manifest cannot be read.
     """
     found: dict[tuple[str, str], Source] = {}
-    joint: dict[tuple[str, ...], Source] = {}
     left_out = []
     for folder in dict.fromkeys(folders):
         there = list(_sources_in(folder))
-        asked = [source for source in there if set(source.datasets) <= set(datasets)]
+        # Tables of several data sets repeat those of the single ones, which are always there, too.
+        asked = [source for source in there if len(source.datasets) == 1 and source.datasets[0] in datasets]
         if not asked:
             has = f"tables of {', '.join(sorted({source.name for source in there}))} alone" if there else "none"
             raise ConfigError(
@@ -184,14 +187,11 @@ def find_sources(folders: Sequence[Path], datasets: Sequence[str], protocol: Pro
                 f"points.csv) for {', '.join(datasets)}, got {folder} with {has}"
             )
         for source in asked:
-            if len(source.datasets) == 1:
-                if found.setdefault((source.study, source.datasets[0]), source) is not source:
-                    left_out.append(source)
-            elif source.study == "benchmark":
-                joint.setdefault(source.datasets, source)
-    for source in (*found.values(), *joint.values()):
+            if found.setdefault((source.study, source.datasets[0]), source) is not source:
+                left_out.append(source)
+    for source in found.values():
         source.require_fit(protocol)
-    return Sources(tuple(datasets), found, tuple(joint.values()), tuple(left_out))
+    return Sources(tuple(datasets), found, tuple(left_out))
 
 
 def _sources_in(folder: Path) -> Iterable[Source]:

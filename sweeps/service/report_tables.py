@@ -7,8 +7,9 @@ from dataclasses import dataclass
 import pandas as pd
 
 from sweeps.service.report_architectures import architectures_frame
-from sweeps.service.report_orderings import counts_frame, joint_frame, orderings_frame
-from sweeps.service.report_scores import alternatives_frame, ranks_frame, scores_frame, variance_frame, within_frame
+from sweeps.service.report_orderings import counts_frame, orderings_frame
+from sweeps.service.report_ranks import average_ranks_frame, over_datasets_frame
+from sweeps.service.report_scores import alternatives_frame, scores_frame, variance_frame, within_frame
 from sweeps.service.report_searches import searches_frame
 from sweeps.service.report_sources import TABLES, Sources
 
@@ -21,9 +22,8 @@ class Report:
     basis: pd.DataFrame
     """One row per source: data set, study, protocol, and how many replicas it asked for, found and saw diverge."""
     scores: pd.DataFrame
-    """See :func:`sweeps.service.report_scores.scores_frame`; likewise the next four."""
+    """See :func:`sweeps.service.report_scores.scores_frame`; likewise the next three."""
     within: pd.DataFrame
-    ranks: pd.DataFrame
     variance: pd.DataFrame
     alternatives: pd.DataFrame
     architectures: pd.DataFrame
@@ -31,9 +31,12 @@ class Report:
     searches: pd.DataFrame
     """See :func:`sweeps.service.report_searches.searches_frame`."""
     orderings: pd.DataFrame
-    """See :func:`sweeps.service.report_orderings.orderings_frame`; likewise the next two."""
+    """See :func:`sweeps.service.report_orderings.orderings_frame`; likewise the next."""
     counts: pd.DataFrame
-    joint: pd.DataFrame
+    ranks: pd.DataFrame
+    """See :func:`sweeps.service.report_ranks.average_ranks_frame`."""
+    over_datasets: pd.DataFrame
+    """See :func:`sweeps.service.report_ranks.over_datasets_frame`."""
 
     @classmethod
     def of(cls, sources: Sources) -> Report:
@@ -44,14 +47,14 @@ class Report:
             basis=_basis(sources),
             scores=scores,
             within=within_frame(scores),
-            ranks=ranks_frame(sources),
             variance=variance_frame(sources),
             alternatives=alternatives_frame(sources),
             architectures=architectures_frame(sources),
             searches=searches_frame(sources),
             orderings=orderings,
             counts=counts_frame(orderings),
-            joint=joint_frame(sources),
+            ranks=average_ranks_frame(sources),
+            over_datasets=over_datasets_frame(sources),
         )
 
     @property
@@ -64,7 +67,7 @@ class Report:
             "average ranks": self.ranks,
             "orderings": self.orderings,
             "counts": self.counts,
-            "over data sets": self.joint,
+            "over data sets": self.over_datasets,
             "variance": self.variance,
             "architectures": self.architectures,
             "searches": self.searches,

@@ -15,6 +15,8 @@ from adaptbin.data import get_card
 from adaptbin.metrics import METRICS, primary_metric
 from sweeps.service.methods_finetune import AGAINST, ENCODERS, METHODS
 from sweeps.service.paper import ablation_scores, finetune_line, finetune_scores, linear_probe_scores, paper_scale
+from sweeps.service.ranks import rank_scores
+from sweeps.service.report_sources import Sources, find_sources
 from sweeps.service.tables import write_manifest, write_tables
 
 CHANGES = {"w/o FPT": "refine_every = 6", "w/o DIGS": "split_score = variance"}
@@ -23,6 +25,11 @@ REDUCED = "Reduced protocol: 3 seeds (full: 10)"
 
 def metric_of(dataset: str, protocol: Protocol | None = None) -> str:
     return primary_metric(get_card(dataset).primary_metric, protocol or Protocol())
+
+
+def sources_of(folder: Path, *datasets: str) -> Sources:
+    """What a report finds in a folder, under the usual protocol."""
+    return find_sources([folder], datasets, Protocol())
 
 
 def write_study(
@@ -82,10 +89,14 @@ def benchmark_table(dataset: str, shifts: Mapping[str, float] | None = None, **c
                 "n_missing": 0,
                 "mean": paper_mean(1, name, dataset) + (shifts or {}).get(name, 0.0),
                 "sd": 0.004,
+                "val_mean": paper_mean(1, name, dataset),
+                "target_sd": 1.0,
                 **changed.get(name, {}),
             }
         )
-    return pd.DataFrame(rows).astype({"t_init": "Int64"})
+    table = pd.DataFrame(rows).astype({"t_init": "Int64"})
+    ranks = rank_scores(table["mean"].to_numpy(dtype=float), METRICS[metric_of(dataset)].sign)
+    return table.assign(rank=math.nan if (table["status"] == "missing").any() else ranks)
 
 
 def lost(status: str) -> dict[str, Any]:

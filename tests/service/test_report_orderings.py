@@ -9,9 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from adaptbin.config import Protocol
-from sweeps.service.report_orderings import counts_frame, joint_frame, orderings_frame
-from sweeps.service.report_sources import Sources, find_sources
+from sweeps.service.report_orderings import counts_frame, orderings_frame
 from tests.service.report_folders import (
     REDUCED,
     ablation_tables,
@@ -20,12 +18,9 @@ from tests.service.report_folders import (
     finetune_tables,
     lost,
     sensitivity_tables,
+    sources_of,
     write_study,
 )
-
-
-def sources_of(folder: Path, *datasets: str) -> Sources:
-    return find_sources([folder], datasets, Protocol())
 
 
 def by_name(orderings: pd.DataFrame) -> dict[str, dict[str, Any]]:
@@ -209,18 +204,3 @@ def test_full_and_reduced_protocols_are_counted_apart(tmp_path: Path) -> None:
     write_study(tmp_path, "sensitivity", "hfc", sensitivity_tables("hfc", differences), notes=[REDUCED])
     counts = counts_frame(orderings_frame(sources_of(tmp_path, "eol", "hfc")))
     assert counts[["protocol", "compared"]].values.tolist() == [["full", 1], [REDUCED, 1]]
-
-
-def test_tests_over_data_sets_are_taken_as_they_are(tmp_path: Path) -> None:
-    names = ["hfc", "eol"]
-    table = pd.concat([benchmark_table(name) for name in names])
-    contrasts = pd.DataFrame([{"arm": "Ours", "against": "BR", "n": 2, "n_better": 2, "p": 0.5}])
-    write_study(tmp_path, "benchmark", names, {"table": table, "contrasts": contrasts})
-    (row,) = joint_frame(sources_of(tmp_path, *names)).to_dict("records")
-    assert row["datasets"] == "hfc+eol" and row["protocol"] == "full" and row["n_better"] == 2
-    assert joint_frame(sources_of_one(tmp_path)).empty
-
-
-def sources_of_one(folder: Path) -> Sources:
-    write_study(folder, "benchmark", "eol", {"table": benchmark_table("eol")})
-    return sources_of(folder, "eol")

@@ -8,18 +8,15 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from adaptbin.config import Hyperparameters, Protocol
+from adaptbin.config import Hyperparameters
 from adaptbin.errors import DataError
-from sweeps.service.paper import average_ranks, finetune_scores, linear_probe_scores
+from sweeps.service.paper import finetune_scores, linear_probe_scores
 from sweeps.service.report_scores import (
-    METHOD,
     alternatives_frame,
-    ranks_frame,
     scores_frame,
     variance_frame,
     within_frame,
 )
-from sweeps.service.report_sources import Sources, find_sources
 from tests.service.report_folders import (
     REDUCED,
     ablation_tables,
@@ -29,15 +26,12 @@ from tests.service.report_folders import (
     lost,
     masking_tables,
     sensitivity_tables,
+    sources_of,
     variance_tables,
     write_study,
 )
 
 OURS = "adaptive/none/Ours"
-
-
-def sources_of(folder: Path, *datasets: str) -> Sources:
-    return find_sources([folder], datasets, Protocol())
 
 
 def row_of(scores: pd.DataFrame, name: str, **other: Any) -> dict[str, Any]:
@@ -179,17 +173,6 @@ def test_a_data_set_that_the_paper_lacks_has_no_row(tmp_path: Path) -> None:
     frames = {name: frame.assign(dataset="breast_cancer") for name, frame in ablation_tables("hfc").items()}
     write_study(tmp_path, "ablation", "breast_cancer", frames)
     assert scores_frame(sources_of(tmp_path, "breast_cancer")).empty
-
-
-@pytest.mark.parametrize("names", [list(linear_probe_scores()[OURS]), ["eol", "hfc"]])
-def test_average_ranks_need_the_papers_eight(tmp_path: Path, names: list[str]) -> None:
-    ranks = pd.DataFrame([name.split("/") for name in average_ranks()], columns=list(METHOD))
-    ranks["average"] = [rank + 1 for rank in average_ranks().values()]
-    table = pd.concat([benchmark_table(name) for name in names])
-    write_study(tmp_path, "benchmark", names, {"table": table, "ranks": ranks})
-    frame = ranks_frame(sources_of(tmp_path, *names))
-    assert len(frame) == (13 if len(names) == 8 else 0)
-    assert frame["gap"].to_list() == pytest.approx([1.0] * len(frame))
 
 
 def test_alternatives_have_one_row_each(tmp_path: Path) -> None:

@@ -66,12 +66,13 @@ def test_notes_name_the_protocol_but_for_the_default_point(tmp_path: Path) -> No
     assert source.protocol == f"{REDUCED}; Seeds vary the split too"
 
 
-def test_joint_benchmarks_count_where_all_their_data_sets_are_asked_for(tmp_path: Path) -> None:
-    for names in ("eol", "hfc", ["eol", "hfc"]):
-        table = pd.concat([benchmark_table(name) for name in ([names] if isinstance(names, str) else names)])
-        write_study(tmp_path, "benchmark", names, {"table": table})
-    assert len(find_sources([tmp_path], ["eol", "hfc"], PAPER).joint) == 1
-    assert find_sources([tmp_path], ["eol"], PAPER).joint == ()
+def test_tables_of_several_data_sets_are_no_source_of_their_own(tmp_path: Path) -> None:
+    joint = {"table": pd.concat([benchmark_table(name) for name in ("eol", "hfc")])}
+    write_study(tmp_path, "benchmark", ["eol", "hfc"], joint)
+    with pytest.raises(ConfigError, match=r"got .* with tables of benchmark of eol\+hfc alone"):
+        find_sources([tmp_path], ["eol", "hfc"], PAPER)
+    write_study(tmp_path, "benchmark", "eol", {"table": benchmark_table("eol")})
+    assert list(find_sources([tmp_path], ["eol", "hfc"], PAPER).found) == [("benchmark", "eol")]
 
 
 def test_other_files_are_no_concern(tmp_path: Path) -> None:
