@@ -186,6 +186,32 @@ def test_a_row_does_not_depend_on_the_rows_around_it(layer: Layer, gated: bool, 
     assert mine is not None and theirs is not None and torch.equal(mine, theirs[:, some])
 
 
+@pytest.mark.parametrize(
+    ("rows", "inputs", "outputs"),
+    [
+        *((64, 512, 512), (13, 1024, 96), (5, 512, 1024), (128, 48, 2048)),
+        # More than is ever copied; and weights that stay in the second cache, or not.
+        *((530, 1024, 64), (17, 512, 256), (17, 512, 288)),
+    ],
+)
+def test_rows_that_lie_a_power_of_two_apart_give_the_same_bits_as_others(rows: int, inputs: int, outputs: int) -> None:
+    generator = torch.Generator().manual_seed(rows)
+    x, upstream = (torch.randn(2, rows, size, generator=generator) for size in (inputs + 3, outputs))
+    weight, bias = (torch.randn(2, size, outputs, generator=generator) for size in (inputs, 1))
+    apart = Layer(x[..., :inputs], weight, bias, 1.0, False, None, upstream)
+    packed = apart._replace(x=apart.x.contiguous())
+    out, gradients = forward(packed), backward(packed, gated=False)
+    assert torch.equal(out, forward(apart))
+    for mine, theirs in zip(gradients, backward(apart, gated=False), strict=True):
+        assert mine is not None and theirs is not None and torch.equal(mine, theirs)
+    exact = packed.x.double() @ weight.double() + bias.double()
+    assert_near(out, exact, packed.x.double().abs() @ weight.double().abs() + bias.double().abs(), inputs + 3)
+    turned = upstream.double() @ weight.double().transpose(1, 2)
+    assert gradients.below is not None
+    magnitude = upstream.double().abs() @ weight.double().abs().transpose(1, 2)
+    assert_near(gradients.below, turned, magnitude, outputs + 2)
+
+
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 def test_what_is_not_finite_stays_with_its_replica_and_row(value: float) -> None:
     generator = torch.Generator().manual_seed(0)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -89,6 +89,13 @@ recipes = st.builds(
     lacking=st.booleans(),
     seed=seeds,
 ).filter(lambda recipe: recipe.cardinalities or recipe.n_numerical)
+
+
+WIDE = Recipe(2, 64, 1024, (3,), 4, 200, 1.0, "none", False, 0)
+"""Rows of the heads lie a power of two apart; of one replica so many are live that its kernels do not copy them."""
+
+NEAR = Recipe(2, 33, 512, (), 2, 33, 1.0, "none", True, 0)
+"""The same with few of them."""
 
 
 def filled(
@@ -236,6 +243,8 @@ def losses(case: Case, r: int, c: int) -> tuple[Bounded, Bounded]:
 @pytest.mark.parametrize("path", BOTH)
 @settings(max_examples=50)
 @given(recipe=recipes)
+@example(recipe=WIDE)
+@example(recipe=NEAR)
 def test_losses_and_gradients_are_the_twins(path: str, recipe: Recipe) -> None:
     case = recipe.case()
     with using(path):
@@ -326,6 +335,8 @@ def alone(case: Case, r: int) -> Case:
 @compiled
 @settings(max_examples=50)
 @given(recipe=recipes)
+@example(recipe=WIDE)
+@example(recipe=NEAR)
 def test_a_replica_alone_equals_its_slice_at_any_width_and_batch(recipe: Recipe) -> None:
     case = recipe.case()
     with using("compiled"):
@@ -356,6 +367,8 @@ def test_entries_of_weight_one_change_no_bit_and_those_of_weight_nought_do_not_c
 
 @settings(max_examples=50)
 @given(recipe=recipes)
+@example(recipe=WIDE)
+@example(recipe=NEAR)
 def test_every_instruction_set_gives_the_same_bits(recipe: Recipe) -> None:
     case = recipe.case()
     found = []

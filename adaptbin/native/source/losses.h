@@ -162,12 +162,13 @@ TARGET static int K(reconstruct)(const Heads *h, long rows, const float *hidden,
                                  float *below) {
     const long columns = h->n_categorical + h->n_numerical;
     const long padded = (rows + PANEL - 1) / PANEL * PANEL;
-    long depth = h->width > rows ? h->width : rows;
-    if (h->most_rows > depth) depth = h->most_rows;
-    const size_t n_logits = (size_t)h->most_rows * padded, n_panel = (size_t)depth * PANEL;
-    Floats *soft = adaptbin_scratch((n_logits + n_panel + (size_t)h->most_rows * WIDTH) * sizeof(float));
+    const size_t rooms[] = {K(room)(h->most_rows, h->width), K(room)(h->most_rows, rows), K(room)(rows, h->most_rows)};
+    const size_t n_logits = (size_t)h->most_rows * padded;
+    size_t n_room = 0;
+    for (int i = 0; i < 3; i++) n_room = rooms[i] > n_room ? rooms[i] : n_room;
+    Floats *soft = adaptbin_scratch((n_logits + n_room + (size_t)h->most_rows * WIDTH) * sizeof(float));
     if (!soft) return 1;
-    float *panel = (float *)(soft + h->most_rows), *logits = panel + n_panel;
+    float *room = (float *)(soft + h->most_rows), *logits = room + n_room;
     const float scale = 1.0f / (float)(columns * rows);
     for (long r = 0; r < h->replicas; r++) {
         const int32_t *index = h->rows + r * h->most_rows, *start = h->starts + r * (columns + 1);
@@ -179,7 +180,7 @@ TARGET static int K(reconstruct)(const Heads *h, long rows, const float *hidden,
             const Right b = {unit, 1, h->width, NULL};
             /* All columns up to the padding are made, so that losses read whole vectors; what is past `rows` is 0 + bias. */
             const Output to = {.data = logits, .row = padded, .scale = 1.0f};
-            K(product)(n_rows, rows, h->width, &a, &b, &to, panel);
+            K(product)(n_rows, rows, h->width, &a, &b, &to, room);
             const float *bias = h->bias + r * h->bias_replica;
             for (long i = 0; i < n_rows; i++) {
                 float *line = logits + i * padded;
@@ -208,13 +209,13 @@ TARGET static int K(reconstruct)(const Heads *h, long rows, const float *hidden,
             const Left a = {logits, padded, 1, NULL};
             const Right b = {unit, h->width, 1, NULL};
             const Output to = {.data = h->weight_gradient + r * h->weight_replica, .row = h->width, .rows = index, .scale = 1.0f};
-            K(product)(n_rows, h->width, rows, &a, &b, &to, panel);
+            K(product)(n_rows, h->width, rows, &a, &b, &to, room);
         }
         {
             const Left a = {logits, 1, padded, NULL};
             const Right b = {weight, h->width, 1, index};
             const Output to = {.data = below + r * rows * h->width, .row = h->width, .scale = 1.0f};
-            K(product)(rows, h->width, n_rows, &a, &b, &to, panel);
+            K(product)(rows, h->width, n_rows, &a, &b, &to, room);
         }
     }
     return 0;

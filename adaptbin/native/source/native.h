@@ -12,6 +12,13 @@
 #define JOIN(a, b) JOIN_(a, b)
 #define UNROLL _Pragma("GCC unroll 16")
 
+/* In numbers: a line of the caches; how far apart lines fall into few places of the first cache; the largest left operand
+ * that is copied for that; and the largest right operand that stays in the second cache beside all else. */
+#define LINE 16
+#define CROWDED 512
+#define MOST_SPREAD (1 << 19)
+#define MOST_NEAR (1 << 17)
+
 /* Sixteen numbers at once on every processor, in one, two or four registers: sums always run in sixteen chains. */
 typedef float Floats __attribute__((vector_size(64), aligned(4)));
 typedef int32_t Ints __attribute__((vector_size(64), aligned(4)));

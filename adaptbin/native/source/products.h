@@ -6,19 +6,33 @@
 
 #define K(name) JOIN(name, SET)
 #define INLINE TARGET static inline __attribute__((always_inline))
-#define PANEL (LANES * TILE_VECTORS) /* columns of a tile; a multiple of 16 */
+#define PANEL (LANES * TILE_VECTORS) /* columns of a tile; a multiple of LINE */
 
 typedef float K(Lane) __attribute__((vector_size(LANES * sizeof(float)), aligned(4)));
 typedef int32_t K(Mask) __attribute__((vector_size(LANES * sizeof(int32_t)), aligned(4)));
 typedef uint8_t K(Bytes) __attribute__((vector_size(LANES), aligned(1)));
 
-/* out[i][j] = sum over k of a[i][k * step] * b[k * b_row + j], for `height` rows and PANEL columns. */
+/* Ask for part k of a right operand's panel that starts at column `first`.  Its parts lie far apart, often a page each,
+ * so the processor does not see by itself what comes next. */
+INLINE void K(fetch)(const Right *b, long first, long k) {
+    if (b->column == 1) {
+        const float *part = b->data + (b->rows ? b->rows[k] : k) * b->row + first;
+        UNROLL for (int j = 0; j < PANEL; j += LINE) __builtin_prefetch(part + j, 0, 2);
+    } else { /* transposed in memory: PANEL lines of LINE parts each */
+        const float *part = b->data + (first + k % LINE * (PANEL / LINE)) * b->column + k / LINE * LINE;
+        UNROLL for (int j = 0; j < PANEL / LINE; j++) __builtin_prefetch(part + j * b->column, 0, 2);
+    }
+}
+
+/* out[i][j] = sum over k of a[i][k * step] * b[k * b_row + j], for `height` rows and PANEL columns.  Meanwhile it asks for
+ * the panel of `ahead` that starts at column `next`, unless `ahead` is NULL. */
 INLINE void K(tile)(const int height, const float *const *a, long step, const float *b, long b_row, long depth,
-                    float *out) {
+                    const Right *ahead, long next, float *out) {
     K(Lane) sum[TILE_ROWS][TILE_VECTORS];
     UNROLL for (int i = 0; i < height; i++)
         UNROLL for (int j = 0; j < TILE_VECTORS; j++) sum[i][j] = (K(Lane)){0};
     for (long k = 0; k < depth; k++) {
+        if (ahead) K(fetch)(ahead, next, k);
         K(Lane) right[TILE_VECTORS];
         UNROLL for (int j = 0; j < TILE_VECTORS; j++) right[j] = *(const K(Lane) *)(b + k * b_row + j * LANES);
         UNROLL for (int i = 0; i < height; i++) {
@@ -31,9 +45,9 @@ INLINE void K(tile)(const int height, const float *const *a, long step, const fl
 }
 
 TARGET static void K(tile_of)(long height, const float *const *a, long step, const float *b, long b_row, long depth,
-                              float *out) {
+                              const Right *ahead, long next, float *out) {
     switch (height) {
-#define HEIGHT(n) case n: K(tile)(n, a, step, b, b_row, depth, out); break;
+#define HEIGHT(n) case n: K(tile)(n, a, step, b, b_row, depth, ahead, next, out); break;
         TILE_HEIGHTS(HEIGHT)
 #undef HEIGHT
     }
@@ -137,29 +151,63 @@ INLINE void K(finish)(const Output *out, long row, long first, long columns, con
     }
 }
 
-/* [rows, depth] x [depth, columns]; `panel` holds depth * PANEL numbers. */
-TARGET static void K(product)(long rows, long columns, long depth, const Left *a, const Right *b, const Output *out,
-                              float *panel) {
+/* Numbers of scratch memory that products of up to so many rows and such a depth need. */
+TARGET static size_t K(room)(long rows, long depth) {
+    const long copied = rows * depth < MOST_SPREAD ? rows * depth : MOST_SPREAD, lines = rows > depth ? rows : depth;
+    return (size_t)(depth * PANEL + copied + lines * LINE);
+}
+
+/* A left operand whose lines are a multiple of CROWDED apart would share few places of the first cache, and its lines
+ * drive each other out before the next panel needs them.  So they are copied to where they lie close. */
+TARGET static Left K(spread)(const Left *a, long rows, long columns, long depth, float *copy) {
+    const int lies_along = a->column == 1;
+    const long stride = lies_along ? a->row : a->column;
+    if (stride % CROWDED || columns <= PANEL || rows * depth > MOST_SPREAD || (a->rows && !lies_along)) return *a;
+    const long lines = lies_along ? rows : depth, length = lies_along ? depth : rows, apart = length + LINE;
+    for (long i = 0; i < lines; i++)
+        memcpy(copy + i * apart, a->data + (a->rows ? a->rows[i] : i) * stride, (size_t)length * sizeof(float));
+    return (Left){copy, lies_along ? apart : 1, lies_along ? 1 : apart, NULL};
+}
+
+/* The tile of a product whose first row is `top` and first column `first`; `right`: its panel of the right operand. */
+INLINE void K(block)(long rows, long columns, long depth, const Left *a, const Right *b, const Output *out, long top,
+                     long first, const float *right, long right_row) {
     float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
+    const float *left[TILE_ROWS];
+    const long height = rows - top < TILE_ROWS ? rows - top : TILE_ROWS;
+    const long wide = columns - first < PANEL ? columns - first : PANEL;
+    for (long i = 0; i < height; i++) {
+        const float *to = out->data + (out->rows ? out->rows[top + i] : top + i) * out->row + first;
+        UNROLL for (int j = 0; j < PANEL; j += LINE) __builtin_prefetch(to + j, 1, 3);
+        left[i] = a->data + (a->rows ? a->rows[top + i] : top + i) * a->row;
+    }
+    const Right *ahead = top == 0 && first + PANEL < columns ? b : NULL;
+    K(tile_of)(height, left, a->column, right, right_row, depth, ahead, first + PANEL, sums);
+    if (wide == PANEL) /* said apart, so that the compiler knows the length */
+        for (long i = 0; i < height; i++) K(finish)(out, top + i, first, PANEL, sums + i * PANEL);
+    else
+        for (long i = 0; i < height; i++) K(finish)(out, top + i, first, wide, sums + i * PANEL);
+}
+
+/* [rows, depth] x [depth, columns]; `room` holds as many numbers as K(room) says. */
+TARGET static void K(product)(long rows, long columns, long depth, const Left *left, const Right *b, const Output *out,
+                              float *room) {
+    float *panel = room;
+    const Left a = K(spread)(left, rows, columns, depth, room + depth * PANEL);
+    if (b->column == 1 && !b->rows && columns % PANEL == 0 && depth * columns <= MOST_NEAR) {
+        /* The right operand stays in the second cache: row after row, so that the output is written as it lies. */
+        for (long top = 0; top < rows; top += TILE_ROWS)
+            for (long first = 0; first < columns; first += PANEL)
+                K(block)(rows, columns, depth, &a, b, out, top, first, b->data + first, b->row);
+        return;
+    }
     for (long first = 0; first < columns; first += PANEL) {
         const long wide = columns - first < PANEL ? columns - first : PANEL;
-        const float *right = b->data + first;
-        long right_row = b->row;
-        if (wide < PANEL || b->column != 1 || b->rows) {
-            K(pack)(b, first, wide, depth, panel);
-            right = panel;
-            right_row = PANEL;
-        }
-        for (long top = 0; top < rows; top += TILE_ROWS) {
-            const long height = rows - top < TILE_ROWS ? rows - top : TILE_ROWS;
-            const float *left[TILE_ROWS];
-            for (long i = 0; i < height; i++) left[i] = a->data + (a->rows ? a->rows[top + i] : top + i) * a->row;
-            K(tile_of)(height, left, a->column, right, right_row, depth, sums);
-            if (wide == PANEL) /* said apart, so that the compiler knows the length */
-                for (long i = 0; i < height; i++) K(finish)(out, top + i, first, PANEL, sums + i * PANEL);
-            else
-                for (long i = 0; i < height; i++) K(finish)(out, top + i, first, wide, sums + i * PANEL);
-        }
+        const int as_it_lies = wide == PANEL && b->column == 1 && !b->rows;
+        if (!as_it_lies) K(pack)(b, first, wide, depth, panel);
+        for (long top = 0; top < rows; top += TILE_ROWS)
+            K(block)(rows, columns, depth, &a, b, out, top, first, as_it_lies ? b->data + first : panel,
+                     as_it_lies ? b->row : PANEL);
     }
 }
 
@@ -177,8 +225,8 @@ TARGET static int K(linear_forward)(long replicas, long rows, long inputs, long 
                                     long x_row, const float *weight, long weight_replica, const float *bias,
                                     long bias_replica, double scale, int rectified, const uint8_t *kept,
                                     long kept_replica, long kept_row, float *out) {
-    float *panel = adaptbin_scratch((size_t)inputs * PANEL * sizeof(float));
-    if (!panel) return 1;
+    float *room = adaptbin_scratch(K(room)(rows, inputs) * sizeof(float));
+    if (!room) return 1;
     for (long r = 0; r < replicas; r++) {
         const Left a = {x + r * x_replica, x_row, 1, NULL};
         const Right b = {weight + r * weight_replica, outputs, 1, NULL};
@@ -189,7 +237,7 @@ TARGET static int K(linear_forward)(long replicas, long rows, long inputs, long 
                            .rectified = rectified,
                            .kept = kept ? kept + r * kept_replica : NULL,
                            .kept_row = kept_row};
-        K(product)(rows, outputs, inputs, &a, &b, &to, panel);
+        K(product)(rows, outputs, inputs, &a, &b, &to, room);
     }
     return 0;
 }
@@ -200,15 +248,15 @@ TARGET static int K(linear_backward)(long replicas, long rows, long inputs, long
                                      long x_replica, long x_row, const float *gradient, const float *weight,
                                      long weight_replica, double scale, float *weight_gradient, float *bias_gradient,
                                      long bias_replica, int gated, float *below) {
-    const long depth = rows > outputs ? rows : outputs;
-    float *panel = adaptbin_scratch((size_t)depth * PANEL * sizeof(float));
-    if (!panel) return 1;
+    const size_t of_weight = K(room)(inputs, rows), of_input = K(room)(rows, outputs);
+    float *room = adaptbin_scratch((of_weight > of_input ? of_weight : of_input) * sizeof(float));
+    if (!room) return 1;
     for (long r = 0; r < replicas; r++) {
         const float *above = gradient + r * rows * outputs;
         const Left transposed = {x + r * x_replica, 1, x_row, NULL};
         const Right right = {above, outputs, 1, NULL};
         const Output to = {.data = weight_gradient + r * weight_replica, .row = outputs, .scale = (float)scale};
-        K(product)(inputs, outputs, rows, &transposed, &right, &to, panel);
+        K(product)(inputs, outputs, rows, &transposed, &right, &to, room);
         K(column_sums)(above, outputs, rows, outputs, bias_gradient + r * bias_replica);
         if (below) {
             const Left left = {above, outputs, 1, NULL};
@@ -218,7 +266,7 @@ TARGET static int K(linear_backward)(long replicas, long rows, long inputs, long
                                  .scale = (float)scale,
                                  .gate = gated ? x + r * x_replica : NULL,
                                  .gate_row = x_row};
-            K(product)(rows, inputs, outputs, &left, &turned, &down, panel);
+            K(product)(rows, inputs, outputs, &left, &turned, &down, room);
         }
     }
     return 0;
