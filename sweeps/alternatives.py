@@ -7,44 +7,33 @@ are scored once. The report sets these scores beside those of pretraining.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from adaptbin.config import Protocol
 from adaptbin.data.sources import load_table
-from adaptbin.errors import AdaptBinError
 from sweeps.service.card_view import show_cards
-from sweeps.service.options import flat_names, output_folder, parse_words
+from sweeps.service.command_line import flat_names, run_words
+from sweeps.service.options import output_folder
 from sweeps.service.own_tables import read_data_sets, write_asked_card, write_cards
 from sweeps.service.parameters import alternatives_options
 from sweeps.service.publish_alternatives import folder_of, publish
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the script.  ``argv``: words of the command line, by default those typed.
+    """Run the script, see :func:`sweeps.service.command_line.run_words`; what is refused is so before any fit."""
+    return run_words(argv, prog="alternatives.py", about=__doc__ or "", options=alternatives_options(), work=_fit)
 
-    Exit code 0: done.  1: a file could not be written.  2: the request was refused, before anything was fitted.
-    """
-    try:
-        given = parse_words(argv, prog="alternatives.py", about=__doc__ or "", options=alternatives_options())
-        if given is None:
-            return 0
-        protocol, output = Protocol.named(given["protocol"]), output_folder(given["output"])
-        data_sets = read_data_sets(flat_names(given["dataset"]), given)
-        write_asked_card(given["write_card"], data_sets.cards, data_sets.profiles)
-        show_cards(data_sets.cards, data_sets.profiles)
-        tables = [
-            data_sets.tables.get(name) or load_table(name, data_dir=given["data_dir"]) for name in data_sets.cards
-        ]
-        for table in tables:
-            print(publish(table, output, seeds=given["seeds"], protocol=protocol))
-            write_cards(folder_of(output, table), [table.card.key], data_sets.cards, data_sets.profiles)
-    except AdaptBinError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
-    return 0
+
+def _fit(given: Mapping[str, Any]) -> None:
+    protocol, output = Protocol.named(given["protocol"]), output_folder(given["output"])
+    data_sets = read_data_sets(flat_names(given["dataset"]), given)
+    write_asked_card(given["write_card"], data_sets.cards, data_sets.profiles)
+    show_cards(data_sets.cards, data_sets.profiles)
+    tables = [data_sets.tables.get(name) or load_table(name, data_dir=given["data_dir"]) for name in data_sets.cards]
+    for table in tables:
+        print(publish(table, output, seeds=given["seeds"], protocol=protocol))
+        write_cards(folder_of(output, table), [table.card.key], data_sets.cards, data_sets.profiles)
 
 
 if __name__ == "__main__":

@@ -9,36 +9,28 @@ a category that it has never seen, are counted.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from adaptbin.errors import AdaptBinError, ConfigError
+from adaptbin.errors import ConfigError
+from sweeps.service.command_line import run_words
 from sweeps.service.embedding import embed_file
-from sweeps.service.options import parse_words
 from sweeps.service.parameters import embed_options
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the script.  ``argv``: words of the command line, by default those typed.
+    """Run the script, see :func:`sweeps.service.command_line.run_words`; what is refused leaves nothing written."""
+    return run_words(argv, prog="embed.py", about=__doc__ or "", options=embed_options(), work=_embed)
 
-    Exit code 0: done.  1: a file could not be written.  2: the request was refused, and nothing was written.
-    """
-    try:
-        given = parse_words(argv, prog="embed.py", about=__doc__ or "", options=embed_options())
-        if given is None:
-            return 0
-        output = given["output"].expanduser()
-        if output.exists() and not given["overwrite"]:
-            raise ConfigError(f"output must be a new file, got one that is there, {output}; --overwrite replaces it")
-        from adaptbin import load  # torch takes seconds
 
-        model = load(given["model"].expanduser())
-        told = embed_file(model, given["rows"].expanduser(), output, identifier=given["id"])
-    except AdaptBinError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 2
-    except OSError as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+def _embed(given: Mapping[str, Any]) -> None:
+    output = given["output"].expanduser()
+    if output.exists() and not given["overwrite"]:
+        raise ConfigError(f"output must be a new file, got one that is there, {output}; --overwrite replaces it")
+    from adaptbin import load  # torch takes seconds
+
+    model = load(given["model"].expanduser())
+    told = embed_file(model, given["rows"].expanduser(), output, identifier=given["id"])
     if told.unread:
         print(f"columns that the model does not read: {', '.join(told.unread)}")
     for name, count in (+told.missing).items():
@@ -46,7 +38,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name, count in (+told.unknown).items():
         print(f"{name}: {count} of {told.rows} rows have a category that the model has never seen")
     print(f"{told.rows} rows as {model.model_.width} numbers each: {output}")
-    return 0
 
 
 if __name__ == "__main__":

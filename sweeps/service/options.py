@@ -1,24 +1,22 @@
-"""The command line: the same words in every script that has them, checked before anything is read, trained or written.
+"""What a command line asks for: resolved, and checked before anything is read, trained or written.
 
 A script has the options of all scripts and some of its own; those it has not keep the values they have in `Options`.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
-from click.core import ParameterSource
 
 from adaptbin.config import Budget, EncoderName, Finetuning, Hyperparameters, Protocol, SeedsVary
 from adaptbin.data.registry import Card
-from adaptbin.errors import ConfigError, nearest
+from adaptbin.errors import ConfigError
 from adaptbin.metrics import get_metric, metrics_of, primary_metric
-from sweeps.service.choice import CHOSEN_FIELDS
+from sweeps.service.command_line import flat_names, parse_words
 from sweeps.service.grid import DEFAULT_MASK_PROB
 from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.own_grids import OwnGrid
@@ -35,10 +33,6 @@ from sweeps.service.stores import without_password
 if TYPE_CHECKING:
     from adaptbin.data.own import Profile
     from adaptbin.data.table import Table
-T = TypeVar("T")
-
-LISTS = ("--dataset", "--depth", "--encoder", "--panel", "--seeds", "--t-max", "--width")
-"""Options whose values may follow as several words."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,35 +136,6 @@ def parse_options(
     return None if given is None else _resolve(given)
 
 
-def parse_words(
-    argv: Sequence[str] | None, *, prog: str, about: str, options: Sequence[click.Parameter]
-) -> Mapping[str, Any] | None:
-    """Values of ``options`` in a command line (``sys.argv`` by default), by name; None when it only asked for help.
-
-    Raises ConfigError as :func:`parse_options` does.
-    """
-    arguments = _join_lists(list(sys.argv[1:] if argv is None else argv))
-    command = click.Command(
-        prog,
-        params=list(options),
-        help=about,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110, "show_default": True},
-    )
-    try:
-        with command.make_context(prog, arguments) as context:
-            _refuse_two_defaults(context)
-            return context.params
-    except click.exceptions.Exit:
-        return None
-    except click.NoSuchOption as error:
-        names = [option for parameter in command.params for option in parameter.opts]
-        raise ConfigError(
-            f"unknown option {error.option_name}{nearest(error.option_name, names)}; see --help"
-        ) from error
-    except click.ClickException as error:
-        raise ConfigError(_one_line(error)) from error
-
-
 def repository_root() -> Path:
     """Folder of the checkout these scripts are in (it holds ``pyproject.toml``), else the working directory."""
     root = Path(__file__).resolve().parents[2]
@@ -181,19 +146,6 @@ def output_folder(given: Path | None) -> Path:
     """The output that was asked for, absolute; by default ``mlruns`` of the checkout."""
     folder: Path = _or(given, repository_root() / "mlruns")
     return folder.expanduser().resolve()
-
-
-def _refuse_two_defaults(context: click.Context) -> None:
-    """Raise ConfigError when the default point is both typed and taken from a choice."""
-    if context.params.get("choice_from") is None:
-        return
-    typed = [
-        f"--{name.replace('_', '-')}"
-        for name in CHOSEN_FIELDS
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-    ]
-    if typed:
-        raise ConfigError(f"--choice-from sets {', '.join(CHOSEN_FIELDS)}, so it takes none of them, got {typed[0]}")
 
 
 def _resolve(given: Mapping[str, Any]) -> Options:
@@ -321,11 +273,6 @@ def _resources(given: Mapping[str, Any]) -> tuple[Resources, str]:
     return Resources(cpus=given["cpus_per_pack"], gpus=gpus), device
 
 
-def flat_names(lists: Sequence[Sequence[T]]) -> tuple[T, ...]:
-    """Names of an option that may be given several times, each once."""
-    return tuple(dict.fromkeys(name for names in lists for name in names))
-
-
 def _or(value: Any, otherwise: Any) -> Any:
     return otherwise if value is None else value
 
@@ -351,22 +298,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(item) for item in value]
     return value if isinstance(value, bool | int | float) else str(value)
-
-
-def _join_lists(arguments: Sequence[str]) -> list[str]:
-    """``--dataset eol hfc`` as ``--dataset eol,hfc``: words after a list option belong to it."""
-    joined: list[str] = []
-    for argument in arguments:
-        if len(joined) > 1 and joined[-2] in LISTS and not argument.startswith("-"):
-            joined[-1] += f",{argument}"
-        else:
-            joined.append(argument)
-    return joined
-
-
-def _one_line(error: click.ClickException) -> str:
-    option = getattr(getattr(error, "param", None), "opts", [""])[0]
-    if isinstance(error, click.MissingParameter):
-        return f"{option} must be given; see --help"
-    message = " ".join(error.format_message().split()).rstrip(".")
-    return message[0].lower() + message[1:] if message else type(error).__name__

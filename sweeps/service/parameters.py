@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,15 +9,15 @@ from typing import Any, get_args
 
 import click
 
-from adaptbin.config import MAX_SEED, Budget, Hyperparameters, MaskingKind, SeedsVary
+from adaptbin.config import Budget, Hyperparameters, MaskingKind, SeedsVary
 from adaptbin.data.registry import CARDS
-from adaptbin.errors import ConfigError, unknown
 from adaptbin.metrics import METRICS
 from sweeps.service.architectures import DEPTHS, WIDTHS
 from sweeps.service.grid import DEFAULT_MASK_PROB
 from sweeps.service.methods_finetune import ENCODERS
-from sweeps.service.own_grids import OwnGrid, fields_help, read_grids
+from sweeps.service.own_grids import fields_help
 from sweeps.service.panels import PANELS
+from sweeps.service.parameter_types import Duration, Grids, Names, One, Seeds, Wholes
 from sweeps.service.parameters_own import dataset_option, own_table_options
 from sweeps.service.points import AskedTest
 from sweeps.service.variants import T_MAXS
@@ -38,8 +37,6 @@ class Preset:
 
 
 PRESETS = {"paper": Preset(10, 1000, 100, 100), "quick": Preset(3, 60, 30, 10)}
-
-MOST_SEEDS = 10_000
 
 _PATH: Any = click.Path(path_type=Path)
 
@@ -61,7 +58,7 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         dataset_option(PAPERS),
         *own_table_options(),
         _one("--preset", tuple(PRESETS), f"How much to train ({presets}).", "paper"),
-        _option("--seeds", _Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
+        _option("--seeds", Seeds(), "A number n (seeds 0 to n-1), or a list such as 0,3,5 or 2-4 or '7,'."),
         *([_option("--epochs", int, "Pretraining epochs.")] if pretrains else []),
         *([] if finetunes else _probe_options()),
         *own,
@@ -78,7 +75,7 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         _option("--output", _PATH,
                 "Folder for results, tables, figures and MLflow.  [default: mlruns/ of the checkout]"),
         _option("--tracking-uri", str, "MLflow store to use instead of the one that goes with --output."),
-        _option("--budget", _Duration(), "Time from now to the end, such as 2h, 90min or 1h30m; seeds that would take "
+        _option("--budget", Duration(), "Time from now to the end, such as 2h, 90min or 1h30m; seeds that would take "
                 "longer are left out."),
         _option("--plan", bool, "Print what would be trained, and train nothing.", False, is_flag=True),
         _option("--retry-failed", bool, "Train again what failed in earlier runs.", False, is_flag=True),
@@ -104,7 +101,7 @@ def panel_options() -> list[click.Parameter]:
         _option("--panel", str, f"Panels to train, of: {', '.join(PANELS)}, or those of --grid.  [default: all]",
                 multiple=True),
         _option("--value", str, "One more value of a panel, as tau=0.003; may be repeated.", multiple=True),
-        _option("--grid", _Grids(), "Own panels in place of the paper's; may be repeated: field=values, as "
+        _option("--grid", Grids(), "Own panels in place of the paper's; may be repeated: field=values, as "
                 "w_sord=1,3,10; two fields as a map, as 'w_sord=1,3,10*tau=1e-4,1e-3'; or a YAML file with a list of "
                 f"such.  Fields (and short names): {fields_help()}.", multiple=True),
     ]  # fmt: skip
@@ -114,7 +111,7 @@ def variant_options() -> list[click.Parameter]:
     """What the variants of an ablation have in place of the full method's."""
     return [
         _option("--refine-every", int, "Epochs between refinements of all features, w/o FPT.  [default: patience + 1]"),
-        _option("--t-max", _Wholes("t-max", T_MAXS), "T_max of further variants: one or several whole numbers.  "
+        _option("--t-max", Wholes("t-max", T_MAXS), "T_max of further variants: one or several whole numbers.  "
                 f"[default: {', '.join(map(str, T_MAXS))}, where above T_init]"),
     ]  # fmt: skip
 
@@ -132,7 +129,7 @@ def default_point_options() -> list[click.Parameter]:
 def architecture_options() -> list[click.Parameter]:
     """Depths and widths to choose from; a script that has them pretrains nothing."""
     return [
-        _option(f"--{name}", _Wholes(name, usual), f"Values of {name} to choose from; the paper's choice is always one "
+        _option(f"--{name}", Wholes(name, usual), f"Values of {name} to choose from; the paper's choice is always one "
                 f"of them.  [default: {', '.join(map(str, usual))}]")
         for name, usual in (("depth", DEPTHS), ("width", WIDTHS))
     ]  # fmt: skip
@@ -146,7 +143,7 @@ def finetuning_options() -> list[click.Parameter]:
 def encoder_options() -> list[click.Parameter]:
     """Which encoders are trained."""
     return [
-        _option("--encoder", _Names("encoder", ENCODERS), f"Encoders to train, of: {', '.join(ENCODERS)}.  "
+        _option("--encoder", Names("encoder", ENCODERS), f"Encoders to train, of: {', '.join(ENCODERS)}.  "
                 "[default: all]", multiple=True),
     ]  # fmt: skip
 
@@ -200,9 +197,7 @@ def alternatives_options() -> list[click.Parameter]:
     return [
         dataset_option(PAPERS),
         *own_table_options(),
-        _option(
-            "--seeds", _Seeds(), "Seeds of fits that depend on one; as in the sweeps.", str(PRESETS["paper"].seeds)
-        ),
+        _option("--seeds", Seeds(), "Seeds of fits that depend on one; as in the sweeps.", str(PRESETS["paper"].seeds)),
         _protocol_option(),
         _data_dir_option(),
         _option("--output", _PATH, "Folder for the tables.  [default: mlruns/ of the checkout]"),
@@ -233,7 +228,7 @@ def report_options() -> list[click.Parameter]:
 
 def _registered_option() -> click.Option:
     text = f"One or several of: {', '.join(CARDS)}; all means the paper's eight, {', '.join(PAPERS)}."
-    return _option("--dataset", _Names("data set", tuple(CARDS), PAPERS), text, required=True, multiple=True)
+    return _option("--dataset", Names("data set", tuple(CARDS), PAPERS), text, required=True, multiple=True)
 
 
 def _protocol_option() -> click.Option:
@@ -250,119 +245,4 @@ def _option(name: str, kind: Any = str, text: str = "", default: Any = None, **e
 
 
 def _one(name: str, known: Sequence[str], text: str, default: str | None = None) -> click.Option:
-    return _option(name, _One(name.removeprefix("--"), known), text, default)
-
-
-def parse_seeds(text: str) -> tuple[int, ...]:
-    """``"10"`` is seeds 0 to 9; ``"0,3,5"``, ``"2-4"`` and ``"7,"`` are the seeds listed.  Raises ConfigError."""
-    rule = f"a number n >= 1 (seeds 0 to n-1) or a list such as 0,3,5 or 2-4, at most {MOST_SEEDS} of them"
-    words = [word for word in re.split(r"[,\s]+", text.strip()) if word]
-    if not words or not all(re.fullmatch(r"\d+(-\d+)?", word) for word in words):
-        raise ConfigError(f"seeds must be {rule}, got {text!r}")
-    if len(words) == 1 and words[0].isdigit() and "," not in text:
-        if not 1 <= int(words[0]) <= MOST_SEEDS:
-            raise ConfigError(f"seeds must be {rule}, got {text!r}")
-        return tuple(range(int(words[0])))
-    seeds: list[int] = []
-    for word in words:
-        low, _, high = word.partition("-")
-        first, last = int(low), int(high or low)
-        if last < first:
-            raise ConfigError(f"a range of seeds must go upwards, got {word!r}")
-        if len(seeds) + last - first >= MOST_SEEDS or last >= MAX_SEED:
-            raise ConfigError(f"seeds must be {rule}, each below {MAX_SEED}, got {text!r}")
-        seeds.extend(range(first, last + 1))
-    return tuple(sorted(set(seeds)))
-
-
-def parse_duration(text: str) -> float:
-    """Seconds of ``"2h"``, ``"90min"``, ``"1h30m"``, ``"45s"`` or ``"5400"``.  Raises ConfigError."""
-    units = {"h": 3600.0, "m": 60.0, "s": 1.0}
-    number = r"(\d+(?:\.\d+)?)"
-    match = re.fullmatch(rf"(?:{number}h)?(?:{number}m(?:in)?)?(?:{number}s?)?", re.sub(r"\s", "", text.lower()))
-    seconds = (
-        sum(float(part) * unit for part, unit in zip(match.groups(0), units.values(), strict=True)) if match else 0
-    )
-    if seconds <= 0:
-        raise ConfigError(
-            f"budget must be a time above 0 such as 2h, 90min, 1h30m, 45m or 5400 (seconds), got {text!r}"
-        )
-    return seconds
-
-
-class _Names(click.ParamType[tuple[str, ...]]):
-    """A list of known names, separated by commas or spaces; "all" is ``everything``, by default every known one."""
-
-    name = "names"
-
-    def __init__(self, what: str, known: Sequence[str], everything: Sequence[str] | None = None) -> None:
-        self._what = what
-        self._known = tuple(known)
-        self._everything = self._known if everything is None else tuple(everything)
-
-    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[str, ...]:
-        words = [word.lower() for word in re.split(r"[,\s]+", value) if word]
-        for word in words:
-            if word not in self._known and word != "all":
-                raise ConfigError(unknown(self._what, word, [*self._known, "all"]))
-        if not words:
-            raise ConfigError(f"{self._what} must be one of {', '.join(self._known)} or all, got {value!r}")
-        return self._everything if "all" in words else tuple(words)
-
-
-class _One(click.ParamType[str]):
-    """One of a fixed set of words."""
-
-    name = "word"
-
-    def __init__(self, what: str, known: Sequence[str]) -> None:
-        self._what = what
-        self._known = tuple(known)
-
-    def get_metavar(self, param: click.Parameter, ctx: click.Context) -> str:
-        return f"[{'|'.join(self._known)}]"
-
-    def convert(self, value: Any, parameter: Any, context: Any) -> str:
-        if value not in self._known:
-            raise ConfigError(unknown(self._what, value, self._known))
-        return str(value)
-
-
-class _Grids(click.ParamType[tuple[OwnGrid, ...]]):
-    """Grids of one word, or of a file."""
-
-    name = "grid"
-
-    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[OwnGrid, ...]:
-        return read_grids(value)
-
-
-class _Wholes(click.ParamType[tuple[int, ...]]):
-    """A list of whole numbers, separated by commas or spaces."""
-
-    name = "numbers"
-
-    def __init__(self, what: str, usual: Sequence[int]) -> None:
-        self._what = what
-        self._usual = usual
-
-    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[int, ...]:
-        words = [word for word in re.split(r"[,\s]+", str(value)) if word]
-        if not words or not all(re.fullmatch(r"[+-]?\d+", word) for word in words):
-            usual = ",".join(map(str, self._usual))
-            raise ConfigError(f"{self._what} must be whole numbers such as {usual}, got {value!r}")
-        return tuple(map(int, words))
-
-
-class _Seeds(click.ParamType[tuple[int, ...]]):
-    name = "seeds"
-
-    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[int, ...]:
-        return parse_seeds(value)
-
-
-class _Duration(click.ParamType[float]):
-    name = "time"
-
-    def convert(self, value: Any, parameter: Any, context: Any) -> float:
-        return parse_duration(value)
+    return _option(name, One(name.removeprefix("--"), known), text, default)

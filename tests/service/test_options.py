@@ -12,7 +12,7 @@ from adaptbin.errors import ConfigError
 from sweeps import ablation, sensitivity
 from sweeps.service.options import Options, parse_options, repository_root
 from sweeps.service.panels import PANELS
-from sweeps.service.parameters import parse_duration, parse_seeds
+from sweeps.service.parameter_types import parse_duration, parse_seeds
 from sweeps.service.plan import Resources
 
 
