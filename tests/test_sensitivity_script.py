@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,8 @@ import pytest
 
 from sweeps import sensitivity
 from sweeps.service import planner
+from sweeps.service.checkpoints import MEMBERS, members_of
+from sweeps.service.files import write_text
 from sweeps.service.local import InProcessRunner
 from sweeps.service.results import ResultsStore
 from sweeps.service.sweep import Sweep
@@ -84,6 +87,18 @@ class TestWhatIsTrained:
         assert run(f"{TINY} --seeds 2", tmp_path, runner) == 0
         assert runner.jobs == []
         assert f"nothing to train: all 10 replicas have results in {tmp_path}" in capsys.readouterr().out
+
+    def test_a_checkpoint_of_what_has_results_is_removed(self, tmp_path: Path) -> None:
+        """A kill between the last record of a pack and the end of its checkpoint leaves one."""
+        runner = CountingRunner()
+        assert run(f"{TINY} --seeds 2", tmp_path, runner) == 0
+        pack, *_ = runner.jobs[0].packs
+        others = replace(pack, replicas=tuple(replace(replica, seed=99) for replica in pack.replicas))
+        left, of_others = (tmp_path / "checkpoints" / name for name in (pack.key, "others"))
+        write_text(left / MEMBERS, members_of(pack))
+        write_text(of_others / MEMBERS, members_of(others))
+        assert run(f"{TINY} --seeds 2", tmp_path, CountingRunner()) == 0
+        assert not left.exists() and of_others.exists()
 
     def test_replacing_the_figure_of_a_larger_study_is_told(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -8,7 +8,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -158,8 +158,12 @@ class Sweep:
                         "finished; the same command continues from there"
                     )
                     return 128 + signum
-            elif not plan.failed:
-                print(f"nothing to train: all {len(plan.done)} replicas have results in {self._store.output}")
+            else:
+                with suppress(OSError):  # storage out of reach keeps no result from being published
+                    # A kill between a pack's last record and the end of its checkpoint leaves one.
+                    self._forget_useless((), plan.failed, self._study.all_replicas)
+                if not plan.failed:
+                    print(f"nothing to train: all {len(plan.done)} replicas have results in {self._store.output}")
             code = self._publish(reading, runs, trained={replica.id for replica in plan.to_do})
         self._tell_mlflow(runs)
         return code
