@@ -14,10 +14,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from adaptbin.config import SeedsVary
 from adaptbin.metrics import get_metric
 from sweeps.service import stats
-from sweeps.service.contrasts import LEVEL, PROBE_NOTE
+from sweeps.service.contrasts import LEVEL
 from sweeps.service.decision import best_of
 from sweeps.service.methods import METHODS, Method
 from sweeps.service.ranks import missing_cells
@@ -96,12 +95,12 @@ def _stands_for(of_dataset: pd.DataFrame, arm: tuple[Method, ...], sign: int) ->
     return {"method": arm[first].name, "mean": rows[first]["mean"]}
 
 
-def contrasts_frame(pairs: pd.DataFrame, table: pd.DataFrame, seeds_vary: SeedsVary) -> pd.DataFrame:
+def contrasts_frame(pairs: pd.DataFrame, table: pd.DataFrame, untested: str = "") -> pd.DataFrame:
     """One row per comparison, with columns :data:`COLUMNS`, from its pairs.
 
     `n` data sets, of which the arm is better on `n_better`; `n_diverged` have an arm that diverged, which takes the
-    worst rank.  `difference` is the mean over the others.  Nothing is tested while a cell is missing, and `note` says
-    what keeps a test from being run or from finding anything.
+    worst rank.  `difference` is the mean over the others.  Nothing is tested while a cell is missing, nor
+    where ``untested`` says why not; `note` says what keeps a test from being run or from finding anything.
     """
     missing = missing_cells(table)
     rows: list[dict[str, Any]] = []
@@ -109,7 +108,7 @@ def contrasts_frame(pairs: pd.DataFrame, table: pd.DataFrame, seeds_vary: SeedsV
         of_pair = pairs[(pairs["arm"] == arm) & (pairs["against"] == against)]
         differences = of_pair["difference"].to_numpy(dtype=np.float64)
         known = of_pair[["arm_mean", "against_mean"]].notna().all(axis=1).to_numpy()
-        reason = _untested(len(differences), known, missing, seeds_vary)
+        reason = untested or _untested(len(differences), known, missing)
         row: dict[str, Any] = {
             "arm": arm,
             "against": against,
@@ -133,10 +132,8 @@ def contrasts_frame(pairs: pd.DataFrame, table: pd.DataFrame, seeds_vary: SeedsV
     )
 
 
-def _untested(n: int, known: Any, missing: list[str], seeds_vary: SeedsVary) -> str:
+def _untested(n: int, known: Any, missing: list[str]) -> str:
     """Why there is no test; empty where there is one."""
-    if seeds_vary == "probe":
-        return PROBE_NOTE
     if missing:
         return f"no test: {len(missing)} cells have no result"
     if n < LEAST_DATASETS:

@@ -17,6 +17,7 @@ from sweeps.service.captions_benchmark import (
     ranks_text,
     table_caption,
 )
+from sweeps.service.contrasts import PROBE_NOTE
 from sweeps.service.contrasts_benchmark import contrasts_frame, pairs_frame
 from sweeps.service.figures_benchmark import benchmark_figure, rank_figure
 from sweeps.service.figures_style import save_figure
@@ -66,7 +67,7 @@ def publish(
         shown += [summary_table(table), Text(objectives_text(tables))]
     else:
         pairs = pairs_frame(table)
-        contrasts = contrasts_frame(pairs, table, study.seeds_vary)
+        contrasts = contrasts_frame(pairs, table, untested=PROBE_NOTE if study.seeds_vary == "probe" else "")
         ranks = ranks_frame(table)
         files += write_tables(folder, contrasts=contrasts, contrast_pairs=pairs)
         if ranks is None:

@@ -13,7 +13,7 @@ import pandas as pd
 from adaptbin.metrics import get_metric
 from sweeps.service.report_architectures import architecture_cells
 from sweeps.service.report_orderings import ORDERINGS, UNTESTED
-from sweeps.service.report_ranks import RANKS, contrast_text
+from sweeps.service.report_ranks import RANKS, contrast_lines, without_rank
 from sweeps.service.report_scores import OTHER_ORDER
 from sweeps.service.report_searches import search_cells
 from sweeps.service.report_sources import FULL, TABLES, Source, Sources
@@ -29,6 +29,10 @@ _UNITS = (
     "All are test scores, mean ± sd over n seeds, on one split unless a row says otherwise; the paper does not say "
     "what its seeds vary. Every "
     f"number on this page is in [{TABLE}]({TABLE})."
+)
+_APART = (
+    "Numbers of protocols other than full are counted apart, and say nothing of the full one; only ranks are also "
+    "averaged over all data sets, since a rank compares methods on one."
 )
 _GAP = (
     "Gap: ours − paper. Within: its size is at most the paper's sd, which is printed with one decimal (0.0 is anything "
@@ -46,7 +50,6 @@ _DIFFERENCE = (
     "equivalent within the margin, `≡` identical). No test was planned between methods of Table 1 on one data "
     "set, nor between adaptive binning and MR after fine-tuning."
 )
-_NAMED = "Contrasts that were named beforehand, over these data sets:"
 _VARIANCE = (
     "Sd that each source adds to a score (the mean of a replica's probes), with its 95 % interval; what comes out "
     "below 0 is printed as 0. Share: of the sum of these variances; it has no interval, and is rough with few seeds. "
@@ -105,7 +108,7 @@ def _basis(report: Report, folder: Path) -> list[str]:
         left_out = ", ".join(f"{source.name} in {_link(source, folder)}" for source in sources.left_out)
         lines += ["", f"Left out, since an earlier folder has the same study: {left_out}."]
     if (report.basis["protocol"] != FULL).any():
-        lines += ["", "Numbers of protocols other than full are counted apart, and say nothing of the full one."]
+        lines += ["", _APART]
     return lines
 
 
@@ -141,22 +144,21 @@ def _paper_table(scores: pd.DataFrame, number: int) -> list[str]:
 
 
 def _ranks(report: Report) -> list[str]:
-    if report.ranks.empty:
+    missing = without_rank(report.sources)
+    if report.ranks.empty and not missing:
         return []
-    lines = ["## Table 1: average ranks"]
+    told = ["", f"Without ranks, since a cell of the table is missing: {', '.join(missing)}."] if missing else []
+    lines = ["## Table 1: average ranks", *told]
     for _, rows in report.ranks.groupby(["protocol", "datasets"], sort=False):
-        first = rows.iloc[0].to_dict()
-        protocol, datasets = first["protocol"], first["datasets"]
+        protocol, datasets, distance = (rows[name].iloc[0] for name in ("protocol", "datasets", "critical_distance"))
         cells = [
             [row["name"], _number(row["paper_mean"], ".2f"), f"{row['mean']:.2f}", _number(row["gap"], "+.2f")]
             for row in rows.to_dict("records")
         ]
-        lines += ["", f"Over {first['n_datasets']} data sets, {datasets.replace('+', ', ')} ({protocol}):", ""]
+        lines += ["", f"Over {datasets.count('+') + 1} data sets, {datasets.replace('+', ', ')} ({protocol}):", ""]
         lines += _markdown(["line", "paper", "ours", "gap"], cells)
-        lines += ["", RANKS.format(distance=first["critical_distance"]), "", _NAMED, ""]
-        contrasts = report.over_datasets
-        alike = (contrasts["protocol"] == protocol) & (contrasts["datasets"] == datasets)
-        lines += [f"- {contrast_text(row)}" for row in contrasts[alike].to_dict("records")]
+        lines += ["", RANKS.format(distance=distance), ""]
+        lines += contrast_lines(report.over_datasets, protocol, datasets)
     return lines
 
 

@@ -2,7 +2,8 @@
 
 They rest on the tables of single data sets, so it does not matter whether these were trained by one command or by
 several, on one machine or on many.  A rank compares methods on one data set under one protocol; therefore data sets of
-other protocols can be averaged, too, and are, but never without the full ones being averaged apart.
+several protocols can be averaged, too, and are, beside the averages of each protocol; but nothing is tested over them,
+since what was named beforehand are tests over data sets of one.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import numpy as np
 import pandas as pd
 
 from adaptbin.metrics import get_metric
+from sweeps.service.contrasts import PROBE_NOTE
 from sweeps.service.contrasts_benchmark import contrasts_frame, pairs_frame
 from sweeps.service.methods import METHOD
 from sweeps.service.paper import linear_probe_scores
@@ -23,6 +25,9 @@ from sweeps.service.report_sources import Source, Sources
 
 EVERY_PROTOCOL = "whatever the protocol"
 """What the group of all data sets is called, where their protocols differ."""
+
+_ALSO = {"n_equal": "equal", "n_diverged": "with a diverged arm"}
+"""Counts of a contrast that are told where they are not 0."""
 
 RANK_COLUMNS = ("name", "datasets", "n_datasets", "protocol", "paper_mean", "mean", "gap", "critical_distance")
 
@@ -71,16 +76,36 @@ def over_datasets_frame(sources: Sources) -> pd.DataFrame:
     frames = []
     for protocol, group in _groups(sources):
         table = _joined(group)
-        vary = {source.manifest.get("seeds_vary", "pretrain") for source in group}
-        contrasts = contrasts_frame(pairs_frame(table), table, "probe" if "probe" in vary else "pretrain")
+        contrasts = contrasts_frame(pairs_frame(table), table, untested=_untested(protocol, group))
         frames.append(contrasts.assign(datasets="+".join(_names(group)), protocol=protocol))
     return pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=["datasets", "protocol"])
 
 
-def contrast_text(row: Mapping[Any, Any]) -> str:
-    """A row of :func:`over_datasets_frame` in words."""
-    told = row["note"] if row["test"] == "none" else f"p {row['p']:.2g}, adjusted {row['p_holm']:.2g} {row['mark']}"
-    return f"{row['arm']} against {row['against']}: better on {row['n_better']} of {row['n']}; {told.strip()}"
+def contrast_lines(contrasts: pd.DataFrame, protocol: str, datasets: str) -> list[str]:
+    """The rows of :func:`over_datasets_frame` that are of one group, in words."""
+    alike = contrasts[(contrasts["protocol"] == protocol) & (contrasts["datasets"] == datasets)]
+    lines = [f"- {_contrast_text(row)}" for row in alike.to_dict("records")]
+    return ["Contrasts that were named beforehand, over these data sets:", "", *lines]
+
+
+def _contrast_text(row: Mapping[Any, Any]) -> str:
+    counts = [f"better on {row['n_better']} of {row['n']}"]
+    counts += [f"{words} on {row[name]}" for name, words in _ALSO.items() if row[name]]
+    tested = [] if row["test"] == "none" else [f"p {row['p']:.2g}, adjusted {row['p_holm']:.2g} {row['mark']}".strip()]
+    told = "; ".join([", ".join(counts), *tested, *filter(None, [row["note"]])])
+    return f"{row['arm']} against {row['against']}: {told}"
+
+
+def without_rank(sources: Sources) -> list[str]:
+    """Data sets with a benchmark in which a cell is missing, so that nobody has a rank."""
+    return [source.datasets[0] for source in sources.of("benchmark") if missing_cells(_table(source))]
+
+
+def _untested(protocol: str, group: Sequence[Source]) -> str:
+    """Why nothing is tested over a group; empty where it is."""
+    if protocol == EVERY_PROTOCOL:
+        return "no test: protocols differ"
+    return PROBE_NOTE if any(source.manifest.get("seeds_vary") == "probe" for source in group) else ""
 
 
 def _groups(sources: Sources) -> Iterator[tuple[str, Sequence[Source]]]:

@@ -33,8 +33,7 @@ def compared(datasets=tuple(METRIC_OF), target_sd=1.0, drop=0, seeds_vary="pretr
     ]
     table = pd.concat(tables, ignore_index=True).assign(target_sd=target_sd)
     pairs = pairs_frame(table)
-    study = BenchmarkStudy(cards=tuple(FakeCard(name) for name in datasets), seeds=(0, 1), seeds_vary=seeds_vary)
-    return pairs, contrasts_frame(pairs, table, study.seeds_vary), table
+    return pairs, contrasts_frame(pairs, table, untested=PROBE_NOTE if seeds_vary == "probe" else ""), table
 
 
 def equal(dataset, method, point, seed):

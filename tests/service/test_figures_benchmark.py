@@ -210,7 +210,7 @@ def test_caption_of_special_studies(case, parts):
 
 def test_the_caption_of_several_data_sets():
     table, study = joint(tuple(METRIC_OF))
-    contrasts = contrasts_frame(pairs_frame(table), table, study.seeds_vary)
+    contrasts = contrasts_frame(pairs_frame(table), table)
     text = joint_caption_text(table, contrasts, study)
     row = contrasts.iloc[0]
     for part in (
@@ -229,7 +229,7 @@ def test_the_caption_of_several_data_sets():
 
 def test_missing_cells_are_named_and_nothing_is_tested():
     table, study = joint(("eol", "pt"), drop=30)
-    contrasts = contrasts_frame(pairs_frame(table), table, study.seeds_vary)
+    contrasts = contrasts_frame(pairs_frame(table), table)
     text = joint_caption_text(table, contrasts, study)
     missing = table[table["status"] == "missing"]
     assert len(missing) == 4
@@ -240,6 +240,6 @@ def test_missing_cells_are_named_and_nothing_is_tested():
     assert "not tested: 4 cells have no result): Ours against BR: " in text and "critical distance" not in text
     many, _ = joint(("eol", "pt"), drop=47 * 2)
     assert "13 of 26 cells have no result" in ranks_text(many) and "and 8 more)." in ranks_text(many)
-    alone = contrasts_frame(pairs_frame(many[13:]), many[13:], study.seeds_vary)
+    alone = contrasts_frame(pairs_frame(many[13:]), many[13:])
     assert contrasts_text(alone).endswith("not tested: 13 cells have no result).")
     assert np.isnan(alone["difference"]).all()

@@ -154,7 +154,7 @@ INLINE void K(finish)(const Output *out, long row, long first, long columns, con
 /* Numbers of scratch memory that products of up to so many rows and such a depth need. */
 TARGET static size_t K(room)(long rows, long depth) {
     const long copied = rows * depth < MOST_SPREAD ? rows * depth : MOST_SPREAD, lines = rows > depth ? rows : depth;
-    return (size_t)(depth * PANEL + copied + lines * LINE);
+    return (size_t)(depth * PANEL + (copied + LINE - 1) / LINE * LINE + lines * LINE); /* what follows starts a line */
 }
 
 /* A left operand whose lines are a multiple of CROWDED apart would share few places of the first cache, and its lines
