@@ -6,13 +6,14 @@ An error of the training would come again, so what failed is not tried again unt
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from adaptbin.config import Replica
 from sweeps.service.files import write_text
+from sweeps.service.points import point_of
 from sweeps.service.work import Failure
 
 
@@ -52,3 +53,22 @@ class FailureLog:
 
     def _folder(self, dataset: str) -> Path:
         return self.output / "failures" / dataset
+
+
+def what_is_missing(missing: Sequence[Replica], asked: int, failures: Mapping[str, Failure]) -> str:
+    """Which of the replicas asked for have no result, and why."""
+    lines = [f"{len(missing)} of {asked} replicas have no result:"]
+    kinds = {replica.seeds_vary for replica in missing}
+    groups: dict[tuple[str, str, str], list[Replica]] = {}
+    for replica in missing:
+        failure, kind = failures.get(replica.id), f" that vary the {replica.seeds_vary}" if len(kinds) > 1 else ""
+        groups.setdefault((replica.dataset, failure.reason if failure else "", kind), []).append(replica)
+    for (dataset, reason, kind), replicas in groups.items():
+        seeds = ", ".join(map(str, sorted({replica.seed for replica in replicas})))
+        count = len({point_of(replica) for replica in replicas})
+        points = f"{count} point{'' if count == 1 else 's'}"
+        why = f"failed: {reason}" if reason else "not trained; the same command goes on with them"
+        lines.append(f"  {dataset}: {len(replicas)} replicas ({points}, seeds {seeds}{kind}): {why}")
+    if failures:
+        lines.append("what failed is trained again with --retry-failed")
+    return "\n".join(lines)

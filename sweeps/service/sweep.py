@@ -17,20 +17,20 @@ from adaptbin.config import Replica
 from adaptbin.errors import AdaptBinError, ConfigError, DataError
 from sweeps.service.card_view import TABLE_WIDTH, show_cards
 from sweeps.service.checkpoints import CheckpointPlace, FolderPlace, StoragePlace
-from sweeps.service.failures import FailureLog
+from sweeps.service.failures import FailureLog, what_is_missing
 from sweeps.service.interrupt import Terminated, raising_signals
 from sweeps.service.manifest import manifest
 from sweeps.service.options import Options, parse_options
 from sweeps.service.own_tables import write_cards
 from sweeps.service.plan import Pack, Plan
 from sweeps.service.planner import Planner
-from sweeps.service.points import Study, point_of
+from sweeps.service.points import Study
 from sweeps.service.progress import ProgressView
 from sweeps.service.recorder import Recorder
 from sweeps.service.results import Reading, ResultsStore
 from sweeps.service.steering import Request, Steering
 from sweeps.service.stores import resolve_store
-from sweeps.service.work import Change, Failure, Job, Runner
+from sweeps.service.work import Change, Job, Runner
 
 # Tables, figures, MLflow, torch and Ray take seconds to import: each is imported where it is needed.
 if TYPE_CHECKING:
@@ -324,25 +324,6 @@ class Sweep:
         for key, ids in checkpoints.begun().items():
             if key not in used and asked.issuperset(ids) and kept.isdisjoint(ids):
                 checkpoints.forget(key)
-
-
-def what_is_missing(missing: Sequence[Replica], asked: int, failures: Mapping[str, Failure]) -> str:
-    """Which of the replicas asked for have no result, and why."""
-    lines = [f"{len(missing)} of {asked} replicas have no result:"]
-    kinds = {replica.seeds_vary for replica in missing}
-    groups: dict[tuple[str, str, str], list[Replica]] = {}
-    for replica in missing:
-        failure, kind = failures.get(replica.id), f" that vary the {replica.seeds_vary}" if len(kinds) > 1 else ""
-        groups.setdefault((replica.dataset, failure.reason if failure else "", kind), []).append(replica)
-    for (dataset, reason, kind), replicas in groups.items():
-        seeds = ", ".join(map(str, sorted({replica.seed for replica in replicas})))
-        count = len({point_of(replica) for replica in replicas})
-        points = f"{count} point{'' if count == 1 else 's'}"
-        why = f"failed: {reason}" if reason else "not trained; the same command goes on with them"
-        lines.append(f"  {dataset}: {len(replicas)} replicas ({points}, seeds {seeds}{kind}): {why}")
-    if failures:
-        lines.append("what failed is trained again with --retry-failed")
-    return "\n".join(lines)
 
 
 def _ray_runner(options: Options) -> Runner:

@@ -10,6 +10,7 @@ import pytest
 from adaptbin.config import Budget, Finetuning, Hyperparameters
 from adaptbin.data import get_card
 from adaptbin.replicas.grouping import group_replicas
+from sweeps.service.failures import what_is_missing
 from sweeps.service.kinds import pretraining_of
 from sweeps.service.panels import SensitivityStudy
 from sweeps.service.plan import make_plan
@@ -17,7 +18,6 @@ from sweeps.service.points import point_of
 from sweeps.service.publish import Published
 from sweeps.service.results import ResultsStore
 from sweeps.service.study_runs import StudyRuns
-from sweeps.service.sweep import what_is_missing
 from sweeps.service.tracker import Tracker
 from tests.service.fakes import fake_record
 from tests.service.moving import EncoderStudy
