@@ -44,8 +44,9 @@ class FineTuning:
     that its encoder comes from; None starts from scratch, with the weights that the same seed's pretraining starts
     from.  ``draws`` may be shared by the stacks of a pack, which then run epoch by epoch.
 
-    A replica whose weights are no longer finite has diverged, as in pretraining, whatever its best epoch was.  Raises
-    ConfigError for settings that differ, and for the pretraining of another replica.
+    A replica whose weights are no longer finite has diverged, as in pretraining, whatever its best epoch was, unless
+    that had the highest score there is.  Raises ConfigError for settings that differ, and for the pretraining of
+    another replica.
     """
 
     def __init__(
@@ -204,8 +205,9 @@ class FineTuning:
         score = self._score()
         best = self.best_score.index_select(0, self._positions)
         better = score > best  # the first of equal ones stays
-        # What is not finite once never is again; and no score is above the highest there is.
-        lost = ~self.bank.values.isfinite().all(1)
+        # No score is above the highest there is, so what comes after it does not count, be it finite or not; before
+        # it what is not finite once never is again.
+        lost = ~self.bank.values.isfinite().all(1) & (best < self._highest_score)
         ends = lost | (torch.maximum(score, best) >= self._highest_score)
         # The one time an epoch waits for its device.
         told = torch.stack([self.loss / self.steps_per_epoch, score * self.metric.sign, better, ends, lost]).cpu()
