@@ -16,7 +16,10 @@ import adaptbin
 from adaptbin.config import METHOD_VERSION
 from sweeps.service.points import DatasetCard, Study
 
-PACKAGES = ("adaptbin", "torch", "numpy", "pandas", "scikit-learn", "scipy", "ray", "mlflow", "matplotlib", "xgboost")
+PACKAGES = (
+    *("adaptbin", "torch", "numpy", "pandas", "scikit-learn", "scipy", "ray", "mlflow", "matplotlib"),
+    *("xgboost", "xgboost-cpu"),
+)
 
 GIT_SHA = "ADAPTBIN_GIT_SHA"
 """Environment variable that names the commit of an installed copy."""

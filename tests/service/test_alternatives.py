@@ -56,12 +56,16 @@ def test_eol(real_table: Any) -> None:
     assert released["test"].item() == scores["test_qwk_alphabetical"].to_list()[1] < 0.9
 
 
-def test_xgboost_where_it_is_installed(table: Table) -> None:
-    pytest.importorskip("xgboost", reason="the extra 'baselines' is not installed")
+def test_xgboost_is_one_where_it_is_installed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     models = installed_alternatives(Task.BINARY)
     assert [model.name for model in models] == ["HistGradientBoosting", "logistic regression", "XGBoost"]
     scores = scores_frame(table, seeds=(0, 1), protocol=PAPER, alternatives=models[2:])
     assert scores["model"].to_list() == ["XGBoost"] and scores["test"].item() > 0.97
+    (regressor,) = installed_alternatives(Task.REGRESSION)[2:]
+    diabetes = scores_frame(load_table("diabetes"), seeds=(0,), protocol=PAPER, alternatives=[regressor])
+    assert diabetes["model"].to_list() == ["XGBoost"] and 50 < diabetes["test"].item() < 80
+    monkeypatch.setattr(alternatives, "find_spec", lambda name: None)
+    assert "XGBoost" not in [model.name for model in installed_alternatives(Task.BINARY)]
 
 
 class Spy:
