@@ -238,6 +238,14 @@ class Hyperparameters(_Config):
             )
         if self.masking == "none" and "mask" in RECONSTRUCTED[self.pretext]:
             raise ConfigError(f"{self.pretext} predicts which entries are masked, so masking must be on, got 'none'")
+        if "bins" not in RECONSTRUCTED[self.pretext]:
+            for name in ("refine_every", "split_score"):
+                value, usual = getattr(self, name), getattr(type(self), name)
+                if value != usual:
+                    raise ConfigError(
+                        f"{name} says how adaptive bins are refined, so with {self.pretext} it must be {usual!r}, "
+                        f"got {value!r}"
+                    )
 
 
 @dataclass(frozen=True, kw_only=True)

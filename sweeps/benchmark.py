@@ -12,11 +12,11 @@ from collections.abc import Sequence
 
 from sweeps.service.methods import BenchmarkStudy
 from sweeps.service.options import Options
-from sweeps.service.parameters import export_options, seeds_vary_options
+from sweeps.service.parameters import export_options, seeds_vary_options, tuning_options
 from sweeps.service.sweep import run_script
 from sweeps.service.work import Runner
 
-OPTIONS = (*seeds_vary_options(), *export_options())
+OPTIONS = (*tuning_options(), *seeds_vary_options(), *export_options())
 """Options besides those of all scripts."""
 
 
@@ -28,6 +28,8 @@ def study(options: Options) -> BenchmarkStudy:
         seeds_vary=options.seeds_vary,
         protocol=options.protocol,
         budget=options.budget,
+        mask_probs=options.mask_probs,
+        t_inits=options.t_inits,
     )
 
 

@@ -272,6 +272,10 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     for point in ({"masking": "random"}, {"mask_prob": 0.1}, {"masking": "constant", "mask_prob": 0.0}):
         with pytest.raises(ConfigError, match="mask_prob must be 0 with masking 'none' and above 0 otherwise, got"):
             Hyperparameters.from_dict(point)
+    for own, words in (({"refine_every": 6}, "0, got 6"), ({"split_score": "variance"}, "'product', got 'variance'")):
+        Hyperparameters(pretext="adaptive_bin_recon", **own)
+        with pytest.raises(ConfigError, match=rf"{next(iter(own))} says how adaptive bins are refined, .*be {words}$"):
+            Hyperparameters(pretext="bin_recon", **own)
 
 
 def test_what_is_not_pretrained_has_no_epochs_and_is_fine_tuned() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from sweeps import masking, sensitivity
+from sweeps import benchmark, masking, sensitivity
 from sweeps.service import planner
 from sweeps.service.local import InProcessRunner
 from tests.scripts import (
@@ -195,6 +195,26 @@ class TestTheSameService:
             "another study (2 seeds, 2 epochs, grid mask_prob, masking, t_init) are replaced" in capsys.readouterr().err
         )
 
+    def test_a_grid_of_ones_own_is_told(self, tmp_path: Path) -> None:
+        assert run(f"{SHORT} --seeds 2 --mask-prob 0.2 --t-init 4 2", tmp_path) == 0
+        points = pd.read_csv(folder_of(tmp_path) / "points.csv", keep_default_na=False)
+        assert list(zip(points["masking"], points["mask_prob"], points["t_init"], strict=True)) == [
+            *(("none", 0, 2), ("none", 0, 4), ("constant", 0.2, 2), ("constant", 0.2, 4)),
+            *(("random", 0.2, 2), ("random", 0.2, 4)),
+        ]
+        note = "Changed grid: p_m 0.2 (full: 0.1, 0.2, 0.3), T_init 2, 4 (full: 2, 10)"
+        assert json.loads((folder_of(tmp_path) / "manifest.json").read_text())["notes"][-1] == note
+        assert f"{note}." in (folder_of(tmp_path) / "caption.txt").read_text().splitlines()
+        assert choice_in(tmp_path)["points_compared"] == 6
+        assert run(f"{SHORT} --seeds 2 --mask-prob 0.2", tmp_path, script=benchmark) == 0
+        folder = tmp_path / "benchmark" / "breast_cancer"
+        assert len(pd.read_csv(folder / "candidates.csv")) == 19
+        note = "Reduced grid: p_m 0.2 (full: 0.1, 0.2, 0.3)"
+        assert json.loads((folder / "manifest.json").read_text())["notes"][-1] == note
+        assert f"{note}." in (folder / "table.md").read_text()
+        caption = (folder / "caption.txt").read_text()
+        assert "p_m 0.2 where it masks, T (T_init of adaptive bins) 2, 10 where it has bins, so 1 to 2 cand" in caption
+
     def test_values_are_added_and_cancelled_meanwhile(self, tmp_path: Path) -> None:
         requests = (("add", "mask_prob", 0.4), ("add", "tau", 0.1), ("cancel", "t_init", 10))
         asking = Asking(tmp_path, *requests)
@@ -213,7 +233,7 @@ class TestTheSameService:
 class TestOptions:
     @pytest.mark.parametrize(
         "option",
-        ["--panel tau", "--value tau=1", "--test t", "--metric auc", "--masking none", "--t-init 2", "--choice-from x"],
+        ["--panel tau", "--value tau=1", "--test t", "--metric auc", "--masking none", "--choice-from x"],
     )
     def test_what_makes_no_sense_is_not_offered(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
@@ -221,6 +241,24 @@ class TestOptions:
         assert run(f"{SHORT} {option}", tmp_path / "out") == 2
         assert f"error: unknown option {option.split()[0]}" in capsys.readouterr().err
         assert not (tmp_path / "out").exists()
+
+    @pytest.mark.parametrize(
+        ("option", "message"),
+        [
+            ("--mask-prob 0.1,x", "mask-prob must be numbers such as 0.1,0.2,0.3, got '0.1,x'"),
+            ("--mask-prob 0.2 0.2", "a study needs at least one p_m, each named once, got [0.2, 0.2]"),
+            ("--mask-prob 1.5", "mask_prob must be in [0, 1), got 1.5"),
+            ("--mask-prob 0", "mask_prob must be 0 with masking 'none' and above 0 otherwise"),
+            ("--t-init 2.5", "t-init must be whole numbers such as 2,10, got '2.5'"),
+            ("--t-init 1", "t_init must be a whole number >= 2, got 1"),
+        ],
+    )
+    @pytest.mark.parametrize("script", [masking, benchmark], ids=["masking", "benchmark"])
+    def test_values_that_cannot_be(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], script: Any, option: str, message: str
+    ) -> None:
+        assert run(f"{SHORT} {option}", tmp_path / "out", script=script) == 2
+        assert message in capsys.readouterr().err and not (tmp_path / "out").exists()
 
     def test_help(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert masking.main(["--help"]) == 0

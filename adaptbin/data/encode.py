@@ -16,7 +16,7 @@ import pandas as pd
 from adaptbin.config import SPLIT_SEED
 from adaptbin.data.coding import Categories, Imputation, Standardisation
 from adaptbin.data.registry import Card
-from adaptbin.data.splits import Split, labelled_rows, split_rows, unlabelled_rows
+from adaptbin.data.splits import Split, check_scored, labelled_rows, split_rows, unlabelled_rows
 from adaptbin.data.table import Table, check_finite
 from adaptbin.errors import ConfigError, DataError, nearest
 
@@ -103,8 +103,9 @@ def encode(table: Table, *, split_seed: int = SPLIT_SEED, unseen_category: Unsee
     0.
 
     Raises DataError for inf, NaN in a column that must be complete, a part of the split without rows, fewer train rows
-    than a batch, a column that is constant or empty in the rows of pretraining, and a class (or, for regression, any
-    spread of the target) that train lacks; ConfigError as :func:`split_rows` does.
+    than a batch, a column that is constant or empty in the rows of pretraining, a class (or, for regression, any
+    spread of the target) that train lacks, and labels of validation or test that are all one; ConfigError as
+    :func:`split_rows` does.
     """
     import torch  # takes a second, and whoever plans or describes tables imports this module without encoding one
 
@@ -216,6 +217,7 @@ def _target(table: Table, split: Split, where: str) -> tuple[Tensor, float, floa
     if card.levels is None:
         values = table.target.to_numpy(dtype=np.float64, copy=True)
         _check_varies(values[split.train], card.target, where)
+        check_scored(values, split, where)
         values[np.isnan(values)] = values[split.train].mean()
         return torch.tensor(values), float(values[split.train].mean()), float(values[split.train].std())
     code_of = {level: code for code, level in enumerate(card.levels)}
@@ -228,4 +230,5 @@ def _target(table: Table, split: Split, where: str) -> tuple[Tensor, float, floa
     if (counts == 0).any():
         absent = ", ".join(repr(card.levels[code]) for code in np.flatnonzero(counts == 0))
         raise DataError(f"{where}: every class must occur in train, got no row of {absent}")
+    check_scored(table.target.to_numpy(), split, where)
     return torch.tensor(codes), 0.0, 1.0

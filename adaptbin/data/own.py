@@ -24,7 +24,7 @@ from adaptbin.data.labels import PRIMARY_METRIC, Label, ordered_levels, read_lab
 from adaptbin.data.own_names import listed, require_columns, require_key, same_in_both
 from adaptbin.data.registry import Card, Column
 from adaptbin.data.sheet import Sheet
-from adaptbin.data.splits import Split, split_rows, unlabelled_rows
+from adaptbin.data.splits import Split, check_scored, split_rows, unlabelled_rows
 from adaptbin.data.suspects import Leak, PartCounts, count_parts, find_leaks, repeated_rows
 from adaptbin.data.table import Table, make_table
 from adaptbin.errors import ConfigError, DataError
@@ -150,6 +150,7 @@ def read_own_table(path: Path, asked: Asked) -> OwnTable:
     )
     split = split_rows(unread)
     _check_classes(label, split, key)
+    check_scored(label.values.to_numpy(), split, key)
     fitted = np.concatenate([split.train, unlabelled_rows(unread, split)])
 
     judged: list[Judged] = []

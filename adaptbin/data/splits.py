@@ -49,6 +49,17 @@ def split_rows(table: Table, split_seed: int = SPLIT_SEED) -> Split:
     return split
 
 
+def check_scored(target: np.ndarray, split: Split, where: str) -> None:
+    """Raise DataError when all labels [N] of validation or of test are one: no model is better than another there."""
+    for part in ("val", "test"):
+        labels = target[getattr(split, part)]
+        if (labels == labels[0]).all():
+            raise DataError(
+                f"{where}: labels of {part} must take two values or more, or they score nothing, got {labels[:1].tolist()[0]!r} in "
+                f"all {labels.size} rows"
+            )
+
+
 def labelled_rows(table: Table) -> np.ndarray:
     """Which rows have a label, [N] bool."""
     target = table.target

@@ -14,7 +14,7 @@ from sweeps.service.choice import CHOSEN_FIELDS
 
 T = TypeVar("T")
 
-LISTS = ("--dataset", "--depth", "--encoder", "--panel", "--seeds", "--t-max", "--width")
+LISTS = ("--dataset", "--depth", "--encoder", "--mask-prob", "--panel", "--seeds", "--t-init", "--t-max", "--width")
 """Options whose values may follow as several words."""
 
 

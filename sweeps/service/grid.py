@@ -44,6 +44,17 @@ class GridStudy(ChoosingStudy[Hyperparameters]):
     t_inits: tuple[int, ...] = T_INITS
     """T_init, ascending."""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Values among which the paper chooses otherwise."""
+        sides = (("p_m", self.mask_probs, MASK_PROBS), ("T_init", self.t_inits, T_INITS))
+        changed = [(name, got, full) for name, got, full in sides if got != full]
+        if not changed:
+            return ()
+        reduced = all(set(got) < set(full) for _, got, full in changed)
+        words = ["{} {} (full: {})".format(name, *map(_listed, (got, full))) for name, got, full in changed]
+        return (f"{'Reduced' if reduced else 'Changed'} grid: {', '.join(words)}",)
+
     def probabilities_of(self, masking: MaskingKind) -> tuple[float, ...]:
         """p_m that a kind of masking is trained with."""
         return (0.0,) if masking == "none" else self.mask_probs
@@ -91,6 +102,10 @@ class MaskingStudy(GridStudy):
         from sweeps.service.publish_masking import publish  # what draws takes seconds to import
 
         return publish(self, records, folder, primary=options.primary, show_test=options.show_test, manifest=manifest)
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
 
 
 def point_words(hyperparameters: Hyperparameters) -> str:

@@ -21,7 +21,7 @@ CARD_FILE = "MODEL_CARD.md"
 _SHOWN = 12
 """Categories of a column that are listed before it says how many more there are."""
 
-_PRETEXTS = {
+PRETEXT_TITLES = {
     "adaptive_binning": "adaptive binning",
     "adaptive_bin_recon": "indices of adaptive bins",
     "value_recon": "reconstruction of values",
@@ -29,6 +29,7 @@ _PRETEXTS = {
     "mask_xent_value_recon": "reconstruction of values and prediction of masks",
     "bin_recon": "indices of fixed bins",
 }
+"""Pretext -> what a model was pretrained by, in words."""
 
 
 def model_card(model: PretrainedModel, card: Card, folder: str) -> str:
@@ -55,7 +56,7 @@ def _is_fine_tuned(origin: Mapping[str, Any]) -> bool:
 def _what(model: PretrainedModel, card: Card) -> str:
     pretext = pretext_of(model.origin_["identity"])
     encoder = ENCODER_TITLES[model.model_.architecture.encoder]
-    how = "not pretrained" if pretext == "none" else f"pretrained by {_PRETEXTS[pretext]}"
+    how = "not pretrained" if pretext == "none" else f"pretrained by {PRETEXT_TITLES[pretext]}"
     if _is_fine_tuned(model.origin_):
         return (
             f"A whole model, {encoder} and linear head, that tells `{card.target}` of rows of {card.title}: {how}, "

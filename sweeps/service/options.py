@@ -17,7 +17,7 @@ from adaptbin.data.registry import Card
 from adaptbin.errors import ConfigError
 from adaptbin.metrics import get_metric, metrics_of, primary_metric
 from sweeps.service.command_line import flat_names, parse_words
-from sweeps.service.grid import DEFAULT_MASK_PROB
+from sweeps.service.grid import DEFAULT_MASK_PROB, MASK_PROBS, T_INITS
 from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.own_grids import OwnGrid
 from sweeps.service.own_tables import read_data_sets, write_asked_card
@@ -97,6 +97,10 @@ class Options:
     """Depths to choose from; None: the paper's."""
     widths: tuple[int, ...] | None = None
     """Widths to choose from; None: the paper's."""
+    mask_probs: tuple[float, ...] = MASK_PROBS
+    """p_m to choose from, ascending."""
+    t_inits: tuple[int, ...] = T_INITS
+    """T and T_init to choose from, ascending."""
     export: Path | None = None
     """Folder for the model of one replica, which is then all that is done."""
     point: str | None = None
@@ -252,6 +256,9 @@ def _own(given: Mapping[str, Any]) -> dict[str, Any]:
         own["search"] = resolve_search(given, seeds=preset.seeds, epochs=epochs)
     if "masking" in given:
         own["default"] = _default_point(given)
+    elif "mask_prob" in given:
+        own["mask_probs"] = tuple(sorted(_or(given["mask_prob"], MASK_PROBS)))
+        own["t_inits"] = tuple(sorted(_or(given["t_init"], T_INITS)))
     return own
 
 

@@ -23,6 +23,9 @@ _METHODS = {"ours": "Ours"}
 _SLACK = 1e-9
 """Differences of two decimal numbers are not exact."""
 
+_ROUNDING = 0.05
+"""How much a printed sd may be below what was rounded."""
+
 
 @dataclass(frozen=True)
 class PaperScore:
@@ -33,8 +36,12 @@ class PaperScore:
     """As printed, with one decimal: 0.0 is anything below 0.05."""
 
     def has(self, mean: float) -> bool:
-        """Whether another mean in the same unit lies within the mean ± 1 sd."""
+        """Whether another mean in the same unit lies within the mean ± 1 sd, as printed."""
         return abs(mean - self.mean) <= self.sd + _SLACK
+
+    def may_have(self, mean: float) -> bool:
+        """Whether it lies so little outside that the sd before rounding may reach it."""
+        return not self.has(mean) and abs(mean - self.mean) < self.sd + _ROUNDING - _SLACK
 
 
 def paper_scale(metric: Metric) -> float:

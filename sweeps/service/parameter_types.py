@@ -114,11 +114,30 @@ class Wholes(click.ParamType[tuple[int, ...]]):
 
     def convert(self, value: Any, parameter: Any, context: Any) -> tuple[int, ...]:
         """The value of a word; raises ConfigError."""
-        words = [word for word in re.split(r"[,\s]+", str(value)) if word]
-        if not words or not all(re.fullmatch(r"[+-]?\d+", word) for word in words):
-            usual = ",".join(map(str, self._usual))
-            raise ConfigError(f"{self._what} must be whole numbers such as {usual}, got {value!r}")
-        return tuple(map(int, words))
+        return tuple(map(int, _numbers(value, r"[+-]?\d+", f"{self._what} must be whole numbers", self._usual)))
+
+
+class Decimals(click.ParamType[tuple[float, ...]]):
+    """A list of numbers, separated by commas or spaces."""
+
+    name = "numbers"
+
+    def __init__(self, what: str, usual: Sequence[float]) -> None:
+        self._what = what
+        self._usual = usual
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[float, ...]:
+        """The value of a word; raises ConfigError."""
+        number = r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?"
+        return tuple(map(float, _numbers(value, number, f"{self._what} must be numbers", self._usual)))
+
+
+def _numbers(value: Any, number: str, rule: str, usual: Sequence[float]) -> list[str]:
+    """The words of a list, each of which must match ``number``."""
+    words = [word for word in re.split(r"[,\s]+", str(value)) if word]
+    if not words or not all(re.fullmatch(number, word) for word in words):
+        raise ConfigError(f"{rule} such as {','.join(map(str, usual))}, got {value!r}")
+    return words
 
 
 class Seeds(click.ParamType[tuple[int, ...]]):

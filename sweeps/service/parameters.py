@@ -13,11 +13,11 @@ from adaptbin.config import Budget, Hyperparameters, MaskingKind, SeedsVary
 from adaptbin.data.registry import CARDS
 from adaptbin.metrics import METRICS
 from sweeps.service.architectures import DEPTHS, WIDTHS
-from sweeps.service.grid import DEFAULT_MASK_PROB
+from sweeps.service.grid import DEFAULT_MASK_PROB, MASK_PROBS, T_INITS
 from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.own_grids import fields_help
 from sweeps.service.panels import PANELS
-from sweeps.service.parameter_types import Duration, Grids, Names, One, Seeds, Wholes
+from sweeps.service.parameter_types import Decimals, Duration, Grids, Names, One, Seeds, Wholes
 from sweeps.service.parameters_own import dataset_option, own_table_options
 from sweeps.service.points import AskedTest
 from sweeps.service.variants import T_MAXS
@@ -123,6 +123,16 @@ def default_point_options() -> list[click.Parameter]:
         _option("--mask-prob", float,
                 f"Probability of masking an input; {DEFAULT_MASK_PROB} where --masking is given."),
         _option("--t-init", int, "Quantile bins per feature at the start.", Hyperparameters().t_init),
+    ]  # fmt: skip
+
+
+def tuning_options() -> list[click.Parameter]:
+    """Among which p_m and T validation chooses."""
+    return [
+        _option("--mask-prob", Decimals("mask-prob", MASK_PROBS), "Values of p_m to choose from, where inputs are "
+                f"masked.  [default: {', '.join(map(str, MASK_PROBS))}]"),
+        _option("--t-init", Wholes("t-init", T_INITS), "Numbers of bins to choose from: T_init of adaptive ones, T of "
+                f"fixed ones.  [default: {', '.join(map(str, T_INITS))}]"),
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from adaptbin.config import Hyperparameters, Protocol, SeedsVary
 from adaptbin.errors import ConfigError, unknown
-from sweeps.service.choice import Choice, choice_from_dict, path_of_choice
+from sweeps.service.choice import CHOICE_FILE, CHOOSING_STUDY, Choice, choice_from_dict, path_of_choice
 from sweeps.service.decision import Decision, choice_of
 from sweeps.service.files import write_text
 from sweeps.service.methods import BENCHMARK, PRETEXTS, BenchmarkStudy, Objective
@@ -122,6 +122,18 @@ def _objective(name: Any) -> Objective:
     return known
 
 
+def _path_for(named: Path, card: DatasetCard) -> Path:
+    """The file for a data set.  Raises ConfigError where there is none, or only what the masking study chose."""
+    if named.name == CHOICE_FILE or (named / CHOOSING_STUDY / card.key / CHOICE_FILE).is_file():
+        theirs = named / BENCHMARK / card.key / CHOICES_FILE
+        if not theirs.is_file():
+            raise ConfigError(
+                f"{_WHAT}, which tunes every pretext alike, got what masking.py chose, for adaptive binning alone, in "
+                f"{named}"
+            )
+    return path_of_choice(named, BENCHMARK, card.key, CHOICES_FILE)
+
+
 def pretext_choices_for(
     options: Options, cards: Iterable[DatasetCard], objectives: Iterable[Objective]
 ) -> dict[str, dict[Objective, Choice]]:
@@ -133,7 +145,7 @@ def pretext_choices_for(
         return {}
     objectives, found = tuple(objectives), {}
     for card in cards:
-        choices = read_choices(path_of_choice(options.choice_from, BENCHMARK, card.key, CHOICES_FILE))
+        choices = read_choices(_path_for(options.choice_from, card))
         found[card.key] = {
             objective: choices.take(
                 objective,

@@ -25,7 +25,7 @@ from sweeps.service.paper import (
     paper_scale,
 )
 from sweeps.service.report_sources import Source, Sources
-from sweeps.service.stats import signed_differences
+from sweeps.service.stats import IDENTICAL_MARK, signed_differences
 
 ORDERINGS = {
     "ours_above_bin_recon": "adaptive binning > BinRecon with the same masking",
@@ -50,7 +50,7 @@ COLUMNS = (
 
 COUNTS_COLUMNS = (
     *("ordering", "protocol", "compared", "hold", "hold_significantly", "fail", "fail_significantly", "undecided"),
-    *("paper_compared", "paper_hold"),
+    *("identical", "paper_compared", "paper_hold"),
 )
 
 _NAN = math.nan
@@ -78,7 +78,9 @@ def counts_frame(orderings: pd.DataFrame) -> pd.DataFrame:
     """One row per ordering and protocol: full and reduced ones are never counted together.
 
     Of `compared` pairs some `hold`, some `fail` and some are `undecided`; "significantly" are those whose planned test
-    found a difference (Holm, level 0.05).  `paper_hold` of the `paper_compared` same pairs hold in the paper.
+    found a difference (Holm, level 0.05).  Of pairs with `identical` scores, seed by seed, nothing was to be learnt:
+    the default is not below its equal, so it holds there, and full is not above its, so it fails.  `paper_hold` of the
+    `paper_compared` same pairs hold in the paper.
     """
     rows = []
     for (ordering, protocol), group in orderings.groupby(["ordering", "protocol"], sort=False):
@@ -96,6 +98,7 @@ def counts_frame(orderings: pd.DataFrame) -> pd.DataFrame:
                 "fail": int((group["holds"] == "no").sum()),
                 "fail_significantly": int(((group["holds"] == "no") & better).sum()),
                 "undecided": int((group["holds"] == "undecided").sum()),
+                "identical": int((group["mark"] == IDENTICAL_MARK).sum()),
                 "paper_compared": len(paper),
                 "paper_hold": int((paper > 0).sum()),
             }

@@ -32,11 +32,12 @@ _UNITS = (
 )
 _APART = (
     "Numbers of protocols other than full are counted apart, and say nothing of the full one; only ranks are also "
-    "averaged over all data sets, since a rank compares methods on one."
+    "averaged over all data sets, since a rank compares methods on one. A short pretraining may favour some of them, "
+    "though: bins that are fixed are there from the start, and adaptive ones take epochs to grow."
 )
 _GAP = (
     "Gap: ours − paper. Within: its size is at most the paper's sd, which is printed with one decimal (0.0 is anything "
-    "below 0.05)."
+    "below 0.05); where it is more by less than that rounding, nobody can tell."
 )
 _FULL = "The paper's full is the masking that scored best on test in its Table 1; ours is the default point named."
 _ORDER = (
@@ -59,8 +60,9 @@ _VARIANCE = (
     "seeds vary is not told, so it may hold one of these parts, or more."
 )
 _ALTERNATIVES = (
-    "Models with their defaults, fitted to the same train rows; n is 1 where the fit does not depend on a seed. Beside "
-    "them stands adaptive binning with its linear probe."
+    "Models with their defaults, fitted to the same train rows; n is 1 where the fit does not depend on a seed. A "
+    "category that no train row has is a missing value to them. Beside them stands adaptive binning with its linear "
+    "probe."
 )
 
 
@@ -126,7 +128,7 @@ def _paper_table(scores: pd.DataFrame, number: int) -> list[str]:
             _mean_sd(row["mean"], row["sd"], 2) + _lost(row),
             row["n"],
             _number(row["gap"], "+.2f"),
-            "yes" if row["within_paper_sd"] else "no",
+            "yes" if row["within_paper_sd"] else "cannot tell" if row["may_be_within"] else "no",
             f"{row['study']}: {row['setting']}" + ("" if row["protocol"] == FULL else f" ({row['protocol']})"),
         ]
         for row in rows.to_dict("records")
@@ -163,8 +165,9 @@ def _ranks(report: Report) -> list[str]:
 
 
 def _within_text(row: dict[Any, Any]) -> str:
-    share = f"{row['within']} of {row['compared']}"
-    return f"Table {row['table']} ({row['protocol']}): {share} numbers that were run are within the paper's ± 1 sd."
+    share = f"{row['within']} of {row['compared']} numbers that were run are within the paper's ± 1 sd"
+    coarse = f"; {row['cannot_tell']} more may be, before rounding" if row["cannot_tell"] else ""
+    return f"Table {row['table']} ({row['protocol']}): {share}{coarse}."
 
 
 def _orderings(report: Report) -> list[str]:
@@ -189,12 +192,13 @@ def _count_text(row: dict[Any, Any]) -> str:
     holds = f" ({row['hold_significantly']} significantly)" if tested else ""
     fails = f" ({row['fail_significantly']} significantly)" if tested else ""
     undecided = f", {row['undecided']} undecided" if row["undecided"] else ""
+    alike = f"; {row['identical']} have identical scores" if row["identical"] else ""
     paper = (
         f"; in the paper {row['paper_hold']} of the same {row['paper_compared']} hold" if row["paper_compared"] else ""
     )
     return (
         f"{ORDERINGS[row['ordering']]} ({row['protocol']}): {row['hold']} of {row['compared']} hold{holds}, "
-        f"{row['fail']} fail{fails}{undecided}{paper}."
+        f"{row['fail']} fail{fails}{undecided}{alike}{paper}."
     )
 
 
@@ -257,6 +261,8 @@ def _alternatives(report: Report) -> list[str]:
     if report.alternatives.empty:
         return [*lines, "Not run."]
     ours = report.scores[report.scores["name"].str.startswith("adaptive/") & (report.scores["role"] == "primary")]
+    # Studies share replicas: of one number the first is enough.
+    ours = ours.drop_duplicates(["protocol", "dataset", "name", "mean"])
     cells = []
     for dataset, models in report.alternatives.groupby("dataset", sort=False):
         cells += [[*_score_cells(row), _number(row["val_mean"], ".2f")] for row in models.to_dict("records")]

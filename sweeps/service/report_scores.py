@@ -42,7 +42,7 @@ PAPER: dict[int, Callable[[], dict[str, dict[str, PaperScore]]]] = {
 
 COLUMNS = (
     *("table", "dataset", "name", "metric", "role", "study", "setting", "protocol", "n", "n_diverged"),
-    *("paper_mean", "paper_sd", "mean", "sd", "gap", "within_paper_sd"),
+    *("paper_mean", "paper_sd", "mean", "sd", "gap", "within_paper_sd", "may_be_within"),
 )
 
 ALTERNATIVES_COLUMNS = ("dataset", "name", "metric", "n", "depends_on_seed", "val_mean", "mean", "sd")
@@ -57,7 +57,8 @@ VARIANCE_COLUMNS = (
 def scores_frame(sources: Sources) -> pd.DataFrame:
     """One row per number of the paper and study that ran it, with columns :data:`COLUMNS`.
 
-    `gap` is ours minus the paper's; `within_paper_sd` says whether its size is at most the paper's sd; it is False
+    `gap` is ours minus the paper's; `within_paper_sd` says whether its size is at most the paper's sd as printed, and
+    `may_be_within` whether it is more by so little that rounding may be why; both are False
     where a seed diverged, for a mean over the others would praise what lost its worst.  `role` is "primary" for the
     metric of the protocol; ordinal data sets have a second row for the other order of labels, "exploratory", since
     epochs and settings were not chosen by it.
@@ -76,16 +77,23 @@ def scores_frame(sources: Sources) -> pd.DataFrame:
 
 
 def within_frame(scores: pd.DataFrame) -> pd.DataFrame:
-    """Per table and protocol how many primary numbers were `compared`, and how many lie `within` the paper's sd.
+    """Per table and protocol how many primary numbers were `compared`, how many lie `within` the paper's sd, and of
+    how many others the printed sd `cannot_tell`.
 
     Where several studies ran the same number the first counts: benchmark, masking, sensitivity.
     """
     primary = scores[scores["role"] == "primary"].drop_duplicates(["table", "protocol", "dataset", "name"])
     rows = [
-        {"table": table, "protocol": protocol, "compared": len(rows), "within": int(rows["within_paper_sd"].sum())}
+        {
+            "table": table,
+            "protocol": protocol,
+            "compared": len(rows),
+            "within": int(rows["within_paper_sd"].sum()),
+            "cannot_tell": int(rows["may_be_within"].sum()),
+        }
         for (table, protocol), rows in primary.groupby(["table", "protocol"], sort=False)
     ]
-    return pd.DataFrame(rows, columns=["table", "protocol", "compared", "within"])
+    return pd.DataFrame(rows, columns=["table", "protocol", "compared", "within", "cannot_tell"])
 
 
 def _benchmark(source: Source) -> Iterator[dict[str, Any]]:
@@ -188,6 +196,7 @@ def _beside(paper: PaperScore, metric: str, mean: float, sd: float, n_diverged: 
         "sd": scale * sd,
         "gap": scale * mean - paper.mean,
         "within_paper_sd": paper.has(scale * mean) and not n_diverged,
+        "may_be_within": paper.may_have(scale * mean) and not n_diverged,
     }
 
 

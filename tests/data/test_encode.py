@@ -178,6 +178,14 @@ REFUSED = {
         ),
         "every class must occur in train, got no row of 'high'$",
     ),
+    "one class in validation": (
+        with_column("risk", lambda v: np.where(np.isin(np.arange(v.size), SPLIT.val), "low", v)),
+        r"labels of val must take two values or more, or they score nothing, got 'low' in all \d+ rows$",
+    ),
+    "one class in test": (
+        with_column("risk", lambda v: np.where(np.isin(np.arange(v.size), SPLIT.test), "high", v)),
+        "labels of test must take two values or more, or they score nothing, got 'high' in all",
+    ),
     "unknown class": (
         with_column("risk", lambda v: np.where(np.arange(v.size) == 0, "dire", v)),
         "labels must be among low, mid, high, got dire",
@@ -209,6 +217,10 @@ def test_fewer_rows_than_a_batch() -> None:
     [
         (lambda v: np.full(v.size, 2.0), "column 'progression' must take two values or more in train, got 2.0"),
         (filled(3, -np.inf), "column 'progression' must hold finite numbers, got -inf in row 3"),
+        (
+            lambda v: np.where(np.isin(np.arange(v.size), split_rows(load_table("diabetes")).val), 2.0, v),
+            "labels of val must take two values or more, or they score nothing, got 2.0 in all 71 rows",
+        ),
     ],
 )
 def test_refused_regression_targets(change: Callable[[np.ndarray], np.ndarray], message: str) -> None:

@@ -619,6 +619,18 @@ def test_splits_that_cannot_be(case: str, tmp_path: Path) -> None:
     assert message in str(raised.value) and "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize("part", ["val", "test"])
+def test_a_part_with_one_of_three_classes_scores_nothing(part: str, tmp_path: Path) -> None:
+    parts, other = np.full(ROWS, "train", dtype=object), {"val": "test", "test": "val"}[part]
+    parts[::6], parts[1::6], parts[2::6] = part, other, other
+    split = write(tmp_path, "split.csv", "\n".join(["part", *parts]) + "\n")
+    message = (
+        f"t: labels of {part} must take two values or more, or they score nothing, got 'low' in all {ROWS // 6} rows"
+    )
+    with pytest.raises(DataError, match=message):
+        read(tmp_path, "t.csv", text(frame(outcome=THREE)), split_file=split)
+
+
 @pytest.mark.parametrize("said", [{"ordinal": "mid<low<high"}, {}], ids=["another order", "no order"])
 def test_what_a_label_means_makes_another_table(said: dict[str, Any], tmp_path: Path) -> None:
     """Else results of a label order that was said wrongly would be taken for those of the right one."""

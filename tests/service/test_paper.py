@@ -57,6 +57,13 @@ def test_the_ends_of_one_sd_are_within(mean: float, is_within: bool) -> None:
     assert PaperScore(93.78, 0.4).has(mean) is is_within
 
 
+@pytest.mark.parametrize(
+    ("mean", "may_be"), [(93.78, False), (94.18, False), (94.19, True), (94.22, True), (94.23, False), (93.34, True)]
+)
+def test_just_outside_the_sd_before_rounding_may_reach(mean: float, may_be: bool) -> None:
+    assert PaperScore(93.78, 0.4).may_have(mean) is may_be
+
+
 def test_scores_are_in_percent_and_errors_in_target_units() -> None:
     assert paper_scale(get_metric("qwk")) == 100
     assert paper_scale(get_metric("rmse")) == 1

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
 from sweeps.service.captions_benchmark import objectives_text
-from sweeps.service.choice import Choice
+from sweeps.service.choice import CHOOSING_STUDY, Choice, write_choice
 from sweeps.service.methods import PRETEXTS, BenchmarkStudy, Method, candidate_words
-from sweeps.service.pretext_choices import PretextChoices, read_choices, write_choices
+from sweeps.service.pretext_choices import PretextChoices, pretext_choices_for, read_choices, write_choices
 from sweeps.service.tables_benchmark import BenchmarkTables, benchmark_tables
 from tests.service.synthetic import METRIC_OF, make_benchmark_records, seeds
 
@@ -153,6 +154,18 @@ def test_files_that_hold_no_choices_are_refused(tmp_path: Path, edit: dict[str, 
     path.write_text("{")
     with pytest.raises(ConfigError, match="choices must be a file that benchmark.py has written, got"):
         read_choices(path)
+
+
+def test_what_the_masking_study_chose_is_not_enough(tmp_path: Path) -> None:
+    """It would tune ours alone, and leave those that it is compared with as they are."""
+    choice = write_choice(choices_of().made["Ours"], tmp_path / CHOOSING_STUDY / "eol")
+    for named in (tmp_path, choice):
+        options: Any = SimpleNamespace(choice_from=named)
+        with pytest.raises(ConfigError, match="tunes every pretext alike, got what masking.py chose, for adaptive bin"):
+            pretext_choices_for(options, [get_card("eol")], ("MR", "BR", "Ours"))
+    options = SimpleNamespace(choice_from=tmp_path / "masking")
+    with pytest.raises(ConfigError, match="choice-from must be a choices.json, or a folder that holds benchmark/eol"):
+        pretext_choices_for(options, [get_card("eol")], ("BR",))
 
 
 def test_candidates_in_words() -> None:

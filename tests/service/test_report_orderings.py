@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 
 from sweeps.service.report_orderings import counts_frame, orderings_frame
+from sweeps.service.stats import IDENTICAL_MARK
 from tests.service.report_folders import (
     REDUCED,
     ablation_tables,
@@ -174,7 +175,9 @@ def test_values_may_tie_with_the_default(tmp_path: Path) -> None:
         2,
         1,
     ]
-    assert row["paper_compared"] == 0
+    assert row["paper_compared"] == 0 and row["identical"] == 0
+    alike = orderings.assign(mark=[IDENTICAL_MARK, "", IDENTICAL_MARK, ""])
+    assert counts_frame(alike)["identical"].to_list() == [2]
 
 
 @pytest.mark.parametrize(("statistic", "holds"), [(-30.0, "yes"), (30.0, "no"), (math.nan, "undecided")])

@@ -55,7 +55,9 @@ def test_table_1_of_the_benchmark(tmp_path: Path) -> None:
     assert other["gap"] == pytest.approx(3.01) and not other["within_paper_sd"]
     assert row_of(scores, "none/none/VR")["setting"] == "nothing to choose"
     assert row_of(scores, "none/random/MX")["setting"] == "chosen on validation: p_m 0.2"
-    assert within_frame(scores).to_dict("records") == [{"table": 1, "protocol": "full", "compared": 13, "within": 12}]
+    assert within_frame(scores).to_dict("records") == [
+        {"table": 1, "protocol": "full", "compared": 13, "within": 12, "cannot_tell": 0}
+    ]
 
 
 def test_errors_stay_in_target_units(tmp_path: Path) -> None:
@@ -63,6 +65,16 @@ def test_errors_stay_in_target_units(tmp_path: Path) -> None:
     row = row_of(scores_frame(sources_of(tmp_path, "pt")), OURS)
     assert [row[name] for name in ("paper_mean", "mean", "sd", "gap")] == pytest.approx([14.27, 14.47, 0.004, 0.2])
     assert not row["within_paper_sd"] and row["metric"] == "rmse"
+
+
+def test_what_rounding_may_hide_is_counted_apart(tmp_path: Path) -> None:
+    write_study(tmp_path, "benchmark", "bfp", {"table": benchmark_table("bfp", {"none/none/VR": 0.04, OURS: 0.06})})
+    scores = scores_frame(sources_of(tmp_path, "bfp"))
+    near, far = row_of(scores, "none/none/VR"), row_of(scores, OURS)
+    assert near["paper_sd"] == far["paper_sd"] == 0.0
+    assert (near["within_paper_sd"], near["may_be_within"]) == (False, True)
+    assert (far["within_paper_sd"], far["may_be_within"]) == (False, False)
+    assert within_frame(scores)[["compared", "within", "cannot_tell"]].values.tolist() == [[13, 11, 1]]
 
 
 def test_what_is_missing_has_no_row_and_what_diverged_counts(tmp_path: Path) -> None:
@@ -102,7 +114,9 @@ def test_table_4_of_the_fine_tuning(tmp_path: Path) -> None:
     assert row_of(scores, "MLP/Ours")["setting"] == "chosen on validation: none, T 2"
     assert row_of(scores, "MLP/supervised")["setting"] == "not pretrained"
     assert row_of(scores, "TabNet/MR")["n_diverged"] == 2 and not row_of(scores, "TabNet/MR")["within_paper_sd"]
-    assert within_frame(scores).to_dict("records") == [{"table": 4, "protocol": "full", "compared": 20, "within": 18}]
+    assert within_frame(scores).to_dict("records") == [
+        {"table": 4, "protocol": "full", "compared": 20, "within": 18, "cannot_tell": 0}
+    ]
 
 
 def test_fine_tuning_in_both_orders_of_labels_and_on_a_data_set_that_table_4_lacks(tmp_path: Path) -> None:
@@ -166,7 +180,7 @@ def test_a_number_that_several_studies_ran_counts_once_and_reduced_ones_apart(tm
     write_study(tmp_path, "sensitivity", "hfc", sensitivity_tables("hfc", {("tau", 1e-3): 0.0}), notes=[REDUCED])
     scores = scores_frame(sources_of(tmp_path, "hfc"))
     assert list(scores.loc[scores["name"] == "adaptive/random/Ours", "study"]) == ["benchmark", "masking"]
-    assert within_frame(scores).values.tolist() == [[1, "full", 13, 12], [1, REDUCED, 1, 1]]
+    assert within_frame(scores).values.tolist() == [[1, "full", 13, 12, 0], [1, REDUCED, 1, 1, 0]]
 
 
 def test_a_data_set_that_the_paper_lacks_has_no_row(tmp_path: Path) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 import torch
 
-from adaptbin.config import Budget, PretextName, Protocol, Replica
+from adaptbin.config import RECONSTRUCTED, Budget, PretextName, Protocol, Replica
 from adaptbin.data.encode import EncodedTable
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.grouping import group_replicas, model_id
@@ -19,6 +19,7 @@ from adaptbin.training.pack import PackProgress, train_pack
 from adaptbin.training.pretexts import PRETEXTS
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from adaptbin.training.pretexts.baselines import Reconstruction
+from sweeps.service import model_card
 from tests.paths import BOTH, using
 from tests.reference import baselines as twin
 from tests.training.tables import ARCHITECTURE, small_replica, small_table
@@ -40,6 +41,13 @@ def path(request: pytest.FixtureRequest) -> Iterator[str]:
     """The test runs on both paths."""
     with using(request.param):
         yield request.param
+
+
+def test_every_pretext_is_in_a_crowd_somewhere_and_has_its_names() -> None:
+    """A new one must join the tests here, or those of what adaptive binning leaves out."""
+    known = {*BASELINES, "adaptive_binning", "adaptive_bin_recon"}
+    assert known == set(PRETEXTS) == set(get_args(PretextName)) - {"none"}
+    assert known == set(RECONSTRUCTED) - {"none"} == set(model_card.PRETEXT_TITLES)
 
 
 def make(pretext: PretextName, seed: int = 0, settings: dict[str, Any] | None = None, **point: Any) -> Replica:
