@@ -68,6 +68,13 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert "benchmark of breast_cancer: 47 points x 1 seeds = 47 replicas, 0 done, 47 to do" in shown
     assert "breast_cancer: test AUC (higher is better)" in shown and "together" not in shown
     assert all(f"{row['mean']:.4f}" in shown for row in table.to_dict("records"))
+    refined = candidates[candidates["chosen"] & (candidates["objective"] == "Ours")]
+    told = [
+        f"{row['masking']} {row['triggers_mean']:.0f}, {row['splits_mean']:.0f}, {row['bins_mean']:.1f}"
+        for row in refined.to_dict("records")
+    ]
+    words = f"bins per feature at the end, of adaptive binning by masking: {'; '.join(told)}."
+    assert words in " ".join(shown.split()) and words in (folder / "caption.txt").read_text()
 
     # One choice per objective is left for other studies, the best of all its methods.
     choices = json.loads((folder / "choices.json").read_text())

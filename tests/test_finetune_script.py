@@ -12,6 +12,7 @@ import pytest
 from adaptbin.config import Replica
 from sweeps import benchmark, finetune
 from sweeps.service.local import InProcessRunner
+from sweeps.service.methods_finetune import ENCODERS, METHODS
 from tests.scripts import (
     SHORT,
     CountingRunner,
@@ -88,6 +89,17 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert means["default"] == table.loc[("mlp", "supervised"), "mean"]
     assert means["encoder = resnet"] == table.loc[("resnet", "supervised"), "mean"]
     assert {name.count("pretext = bin_recon") for name in means} == {0, 1} and len(means) == 8
+
+
+@pytest.mark.usefixtures("no_mlflow")
+def test_all_encoders_for_real(tmp_path: Path) -> None:
+    """The script's default: every encoder from scratch and after every pretext, if for no more than an epoch each."""
+    words = "--dataset breast_cancer --preset quick --epochs 1 --finetune-epochs 1 --seeds 1"
+    assert run(words, tmp_path, InProcessRunner()) == 0
+    table = table_in(tmp_path)
+    assert list(table.index) == [(encoder, method) for encoder in ENCODERS for method in METHODS]
+    assert list(table["n"]) == [1] * 20 and table["n_diverged"].sum() == 0
+    assert table["mean"].between(0, 1).all() and table["mean"].nunique() > 10
 
 
 @pytest.mark.usefixtures("no_mlflow")

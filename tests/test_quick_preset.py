@@ -1,4 +1,8 @@
-"""Every sweep with ``--preset quick``, as it is, on a data set of the paper and on an embedded one."""
+"""Every sweep with ``--preset quick`` on a data set of the paper and on an embedded one.
+
+What would take minutes is narrowed, but not its protocol: two encoders of five, which all run in
+``tests/test_finetune_script.py``, two widths of four, six trials of a search.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +35,7 @@ OPTIONS: dict[Any, list[str]] = {
     architecture: ["--width", "128,256"],
     search: ["--trials", "6"],
 }
-"""Script -> what it is given besides, so that it takes seconds."""
+"""Script -> what it is given besides."""
 
 
 @pytest.mark.usefixtures("no_mlflow")

@@ -66,6 +66,7 @@ def test_from_options_to_files(tmp_path: Path, capsys: pytest.CaptureFixture[str
     assert not list((tmp_path / "checkpoints").iterdir())
     shown = capsys.readouterr()
     assert "breast_cancer: 5 points x 2 seeds = 10 replicas, 0 done, 10 to do" in shown.out
+    assert "breast_cancer: per replica of the default " in shown.out and " bins per feature at the end" in shown.out
     assert f"mlflow ui --backend-store-uri sqlite:///{tmp_path}/mlflow.db" in shown.out
     assert "/#/experiments/" in shown.out
     assert "5/10 replicas" in shown.err

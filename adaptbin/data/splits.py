@@ -54,9 +54,10 @@ def check_scored(target: np.ndarray, split: Split, where: str) -> None:
     for part in ("val", "test"):
         labels = target[getattr(split, part)]
         if (labels == labels[0]).all():
+            (only,) = labels[:1].tolist()
             raise DataError(
-                f"{where}: labels of {part} must take two values or more, or they score nothing, got {labels[:1].tolist()[0]!r} in "
-                f"all {labels.size} rows"
+                f"{where}: labels of {part} must take two values or more, or they score nothing, got {only!r} in all "
+                f"{labels.size} rows"
             )
 
 

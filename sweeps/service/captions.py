@@ -242,15 +242,20 @@ def dataset_line(
     untested = contrasts[contrasts["test"] == "none"]
     if len(tested) and len(untested):
         parts.append(f"{len(untested)} contrasts without a test ({_first_reason(untested)})")
-    refined = default[["triggers", "splits", "bins_mean"]].mean()
     if len(default):
-        parts.append(
-            f"per replica of {words.of_it} {refined['triggers']:.0f} triggers, {refined['splits']:.0f} splits, "
-            f"{refined['bins_mean']:.1f} bins per feature at the end"
-        )
+        parts.append(refinement_text(default, words))
     diverged = of_dataset[of_dataset["status"] == "diverged"]["id"].nunique()
     parts.append(f"{diverged} of {of_dataset['id'].nunique()} replicas diverged" if diverged else "none diverged")
     return f"{title}: {'; '.join(parts)}."
+
+
+def refinement_text(default: pd.DataFrame, words: Words = SENSITIVITY) -> str:
+    """Whether adaptive bins were at work in the default's replicas."""
+    refined = default[["triggers", "splits", "bins_mean"]].mean()
+    return (
+        f"per replica of {words.of_it} {refined['triggers']:.0f} triggers, {refined['splits']:.0f} splits, "
+        f"{refined['bins_mean']:.1f} bins per feature at the end"
+    )
 
 
 def floor_text(tested: pd.DataFrame) -> str:

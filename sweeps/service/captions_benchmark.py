@@ -48,6 +48,17 @@ def objectives_text(tables: BenchmarkTables) -> str:
     return f"Chosen for each objective, over all its maskings: {told or 'nothing'}.{''.join(undecided)}"
 
 
+def refinement_text(tables: BenchmarkTables) -> str:
+    """Whether adaptive bins were at work: triggers, splits and bins of each masking's choice; empty without one."""
+    candidates = tables.candidates
+    told = [
+        f"{row['masking']} {row['triggers_mean']:.0f}, {row['splits_mean']:.0f}, {row['bins_mean']:.1f}"
+        for row in candidates[candidates["chosen"] & (candidates["objective"] == "Ours")].to_dict("records")
+    ]
+    what = "Triggers and splits per replica, and bins per feature at the end, of adaptive binning by masking"
+    return f"{what}: {'; '.join(told)}." if told else ""
+
+
 def caption_text(tables: BenchmarkTables, study: BenchmarkStudy) -> str:
     """The caption of one data set as plain text: the figure, the tuning, what is missing, departures."""
     (dataset,), table, replicas = study.datasets, tables.table, tables.replicas
@@ -63,6 +74,7 @@ def caption_text(tables: BenchmarkTables, study: BenchmarkStudy) -> str:
         f"No test was planned within one data set: differences are descriptive{_error_text(error)}.",
         *undecided_text(table),
         objectives_text(tables),
+        refinement_text(tables),
         _diverged_text(table),
         LATEX_NOTE,
         *(f"{note}." for note in protocol_notes(study)),

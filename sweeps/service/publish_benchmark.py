@@ -15,6 +15,7 @@ from sweeps.service.captions_benchmark import (
     joint_caption_text,
     objectives_text,
     ranks_text,
+    refinement_text,
     table_caption,
 )
 from sweeps.service.contrasts import PROBE_NOTE
@@ -64,7 +65,8 @@ def publish(
         choices = PretextChoices.of(tables.objectives, study, primary[study.datasets[0]])
         files.append(write_choices(choices, folder))
         caption = caption_text(tables, study)
-        shown += [summary_table(table), Text(objectives_text(tables))]
+        told = filter(None, (objectives_text(tables), refinement_text(tables)))
+        shown += [summary_table(table), *map(Text, told)]
     else:
         pairs = pairs_frame(table)
         contrasts = contrasts_frame(pairs, table, untested=PROBE_NOTE if study.seeds_vary == "probe" else "")

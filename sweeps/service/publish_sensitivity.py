@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from rich.console import RenderableType
+from rich.text import Text
 
-from sweeps.service.captions import caption_text
+from sweeps.service.captions import caption_text, refinement_text
 from sweeps.service.contrasts import significance_frame
 from sweeps.service.figures import sensitivity_figure
 from sweeps.service.figures_style import save_figure
@@ -53,8 +55,17 @@ def publish(
         folder,
         tuple(files),
         summaries={(name, study.seeds_vary): _summaries(points, study, name) for name in study.datasets},
-        shown=tuple(summary_table(points, significance, study, name) for name in drawn),
+        shown=tuple(shown for name in drawn for shown in _shown(points, significance, replicas, study, name)),
     )
+
+
+def _shown(
+    points: pd.DataFrame, significance: pd.DataFrame, replicas: pd.DataFrame, study: SensitivityStudy, dataset: str
+) -> tuple[RenderableType, ...]:
+    rows = rows_of(replicas, dataset)
+    default = rows[rows["is_default"]].drop_duplicates("seed")
+    refined = (Text(f"{dataset}: {refinement_text(default)}"),) if len(default) else ()
+    return (summary_table(points, significance, study, dataset), *refined)
 
 
 def _summaries(points: pd.DataFrame, study: SensitivityStudy, dataset: str) -> dict[Point, dict[str, Any]]:

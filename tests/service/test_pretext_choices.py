@@ -15,7 +15,7 @@ import pytest
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
-from sweeps.service.captions_benchmark import objectives_text
+from sweeps.service.captions_benchmark import objectives_text, refinement_text
 from sweeps.service.choice import CHOOSING_STUDY, Choice, write_choice
 from sweeps.service.methods import PRETEXTS, BenchmarkStudy, Method, candidate_words
 from sweeps.service.pretext_choices import PretextChoices, pretext_choices_for, read_choices, write_choices
@@ -88,6 +88,7 @@ def test_what_is_missing_or_diverged_is_left_out_and_told() -> None:
         "BR constant, p_m 0.3, T 10. Nothing is chosen for MX: every point has a diverged seed. "
         "Nothing is chosen for Ours: 1 of 14 points lack results: adaptive/random/Ours, p_m 0.3, T_init 10 (seed 2)."
     )
+    assert [part.split()[0] for part in refinement_text(tables).split(": ", 1)[1].split("; ")] == ["none", "constant"]
     for objective, reason in choices.undecided.items():
         with pytest.raises(ConfigError, match="a choice must have been made for .* of eol, got none: ") as caught:
             taken(choices, objective)
