@@ -65,8 +65,8 @@ def publish(
         choices = PretextChoices.of(tables.objectives, study, primary[study.datasets[0]])
         files.append(write_choices(choices, folder))
         caption = caption_text(tables, study)
-        told = filter(None, (objectives_text(tables), refinement_text(tables)))
-        shown += [summary_table(table), *map(Text, told)]
+        sentences = filter(None, (objectives_text(tables), refinement_text(tables)))
+        shown += [summary_table(table), *map(Text, sentences)]
     else:
         pairs = pairs_frame(table)
         contrasts = contrasts_frame(pairs, table, untested=PROBE_NOTE if study.seeds_vary == "probe" else "")
