@@ -17,6 +17,12 @@ from adaptbin.errors import ConfigError, nearest
 METHOD_VERSION = 2
 """Raised whenever a change of the code changes a score; finished replicas of older versions are then trained anew."""
 
+ENCODER_VERSIONS: dict[str, int] = {"t2g_former": 3}
+"""Method versions of encoders whose scores changed while those of the others did not.
+
+They are above METHOD_VERSION, which is next raised above all of them; this is then empty again.
+"""
+
 RECORD_SCHEMA = 1
 """Layout of a result record."""
 
@@ -408,7 +414,7 @@ class Replica:
         if self.finetuning is not None:
             evaluated = {"budget": {"epochs": self.budget.epochs}, "finetuning": self.finetuning.to_dict()}
         return {
-            "method_version": METHOD_VERSION,
+            "method_version": method_version_of(self.architecture.encoder),
             "dataset": self.dataset,
             "fingerprint": self.fingerprint,
             "architecture": self.architecture.to_dict(),
@@ -428,9 +434,10 @@ class Replica:
     def from_identity(cls, values: Mapping[str, Any]) -> Replica:
         """Rebuild from :meth:`identity`.  Raises ConfigError on unknown keys or another method version."""
         values = dict(values)
-        version = values.pop("method_version", None)
-        if version != METHOD_VERSION:
-            raise ConfigError(f"method_version must be {METHOD_VERSION}, got {version!r}")
+        version, architecture = values.pop("method_version", None), values.get("architecture")
+        encoder = architecture.get("encoder", "mlp") if isinstance(architecture, Mapping) else "mlp"
+        if version != method_version_of(encoder):
+            raise ConfigError(f"method_version must be {method_version_of(encoder)}, got {version!r}")
         parts = {
             "architecture": Architecture,
             "hyperparameters": Hyperparameters,
@@ -443,6 +450,11 @@ class Replica:
             if key not in known:
                 raise ConfigError(f"unknown key {key!r} for Replica{nearest(key, known)} (known: {', '.join(known)})")
         return cls(**{k: parts[k].from_dict(v) if k in parts else v for k, v in values.items()})  # type: ignore[attr-defined]
+
+
+def method_version_of(encoder: EncoderName) -> int:
+    """The version of what is trained with an encoder."""
+    return ENCODER_VERSIONS.get(encoder, METHOD_VERSION)
 
 
 def pretext_of(identity: Mapping[str, Any]) -> str:

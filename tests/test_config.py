@@ -130,6 +130,18 @@ def test_the_id_changes_with_the_method_version(monkeypatch: pytest.MonkeyPatch)
         Replica.from_identity(old_identity)
 
 
+def test_an_encoder_that_changed_alone_has_a_version_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert all(version > config.METHOD_VERSION for version in config.ENCODER_VERSIONS.values())
+    perceptron, other = make(), make(architecture=replace(ARCHITECTURE, encoder="tabnet"))
+    ids, told = (perceptron.id, other.id), other.identity()
+    monkeypatch.setitem(config.ENCODER_VERSIONS, "tabnet", 7)
+    perceptron, other = make(), make(architecture=replace(ARCHITECTURE, encoder="tabnet"))
+    assert perceptron.id == ids[0] and other.id != ids[1] and other.identity()["method_version"] == 7
+    assert Replica.from_identity(other.identity()) == other
+    with pytest.raises(ConfigError, match="method_version must be 7, got 2"):
+        Replica.from_identity(told)
+
+
 def test_every_replica_survives_the_way_through_a_file() -> None:
     for replica in all_variants().values():
         text = json.dumps(replica.identity(), allow_nan=False)
