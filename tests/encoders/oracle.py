@@ -13,6 +13,17 @@ from adaptbin.replicas.parameters import ParameterBank
 STATISTICS = {"mean": "running_mean", "variance": "running_var"}
 
 
+class Kept(nn.Module):
+    """Dropout with a given mask, which has the shape of what it drops units of."""
+
+    def __init__(self, kept: Tensor, probability: float) -> None:
+        super().__init__()
+        self.kept, self.probability = kept, probability
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * self.kept / (1 - self.probability)
+
+
 def turned(tensor: Tensor) -> Tensor:
     """Weights [out, in] as [in, out] and back; vectors as they are."""
     return tensor.t() if tensor.ndim == 2 else tensor

@@ -14,21 +14,10 @@ from adaptbin.encoders.resnet import ResNetConfig, ResNetEncoder
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.parameters import ParameterBank
 from tests.encoders.build import MIXED, REPLICAS, bound, inputs, masks, upstream
-from tests.encoders.oracle import copy_into, statistics_of
+from tests.encoders.oracle import Kept, copy_into, statistics_of
 
 SMALL = ResNetConfig(n_blocks=2, d_block=6, d_hidden_multiplier=1.5, dropout1=0.25, dropout2=0.1)
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
-
-
-class Kept(nn.Module):
-    """Dropout with a given mask."""
-
-    def __init__(self, kept: Tensor, probability: float) -> None:
-        super().__init__()
-        self.factor = kept.float() / (1 - probability)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x * self.factor
 
 
 def theirs(name: str) -> str:
