@@ -15,6 +15,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from adaptbin.encoders.base import Columns, ReplicaEncoder
 from adaptbin.encoders.ft_transformer import FTTransformerConfig, FTTransformerEncoder
 from adaptbin.encoders.mlp import MLPConfig, MLPEncoder
+from adaptbin.encoders.registry import ENCODERS as REGISTERED
 from adaptbin.encoders.resnet import ResNetConfig, ResNetEncoder
 from adaptbin.encoders.t2g_former import T2GFormerConfig, T2GFormerEncoder
 from adaptbin.encoders.tabnet import TabNetConfig, TabNetEncoder
@@ -65,6 +66,10 @@ def whole_loss(encoder: ReplicaEncoder, x: Tensor, kept: list[Tensor] | None, gr
     loss = (encoder.forward(x, kept) * gradient).sum()
     penalty = getattr(encoder, "_penalty", lambda: None)()
     return float(loss if penalty is None else loss + penalty.detach())
+
+
+def test_every_encoder_there_is_must_keep_the_contract() -> None:
+    assert {type(build(MIXED)) for build in ENCODERS.values()} == {kind for _, kind in REGISTERED.values()}
 
 
 @EVERY
