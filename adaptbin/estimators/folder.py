@@ -64,6 +64,9 @@ def write_folder(folder: Path, saved: Saved) -> None:
 def read_folder(folder: Path) -> Saved:
     """What :func:`write_folder` wrote.
 
+    One of an older method version is read as it is: that version says how models are trained, while what a trained one
+    computes of rows follows from its tensors and values, and a change of what these mean raises :data:`SCHEMA`.
+
     Raises DataNotFoundError where nothing was, DataError for a folder of another kind, one that a newer version wrote,
     and one with a changed or missing file.
     """

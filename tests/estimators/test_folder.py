@@ -21,6 +21,7 @@ from adaptbin import (
     DataError,
     DataNotFoundError,
 )
+from adaptbin.config import METHOD_VERSION
 from adaptbin.estimators.folder import MANIFEST, _digest
 from tests.estimators.tables import TINY, TINY_TUNING, clinic, outcome
 
@@ -158,6 +159,12 @@ def test_folders_that_are_refused(
     spoil(tmp_path)
     with pytest.raises(error, match=message):
         adaptbin.load(tmp_path)
+
+
+def test_a_model_of_an_older_method_answers_as_it_did(encoder: AdaptiveBinningEncoder, tmp_path: Path) -> None:
+    encoder.save(tmp_path)
+    edited(lambda m: m.update(method_version=METHOD_VERSION - 1), forged=True)(tmp_path)
+    np.testing.assert_array_equal(adaptbin.load(tmp_path).transform(TABLE), encoder.transform(TABLE))
 
 
 def test_other_folders_and_estimators(encoder: AdaptiveBinningEncoder, tmp_path: Path) -> None:

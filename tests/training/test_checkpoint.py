@@ -8,7 +8,7 @@ import json
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import torch
 
-from adaptbin.config import Budget, Protocol, Replica, SeedsVary
+from adaptbin.config import METHOD_VERSION, Budget, Protocol, Replica, SeedsVary
 from adaptbin.data.encode import EncodedTable
 from adaptbin.training import checkpoint as checkpoint_module
 from adaptbin.training import resume
@@ -25,7 +25,7 @@ from adaptbin.training.pack import PackProgress, train_pack
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from adaptbin.training.resume import PackState, Stopwatch
 from tests.paths import BOTH, usable_sets, using
-from tests.training.tables import EAGER, small_replica, small_table
+from tests.training.tables import EAGER, SMALL_ENCODERS, small_replica, small_table
 
 EPOCHS = 16
 BUDGET = Budget(epochs=EPOCHS, probe_epochs=2, probes=2)
@@ -196,6 +196,20 @@ def test_states_of_others_are_not_used(table: EncodedTable, states: list[bytes])
     assert begins([make(1, schedule="constant", **DECAYS)], table, states[2]) == 0
     other = trained([PACK[3]], table)[1][0]
     assert begins(PACK[:2], table, states[2], other) == 3  # passed over
+
+
+def test_states_of_another_table_encoder_or_method_version_are_not_used(
+    table: EncodedTable, states: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where all tensors would fit, as those of another table and method version do."""
+    ours = PACK[:2]
+    assert begins(ours, table, states[2]) == 3
+    assert begins([replace(each, fingerprint="small-1") for each in ours], small_table(seed=1), states[2]) == 0
+    settings: Any = SMALL_ENCODERS["resnet"]
+    resnet = replace(ours[0].architecture, encoder="resnet", encoder_settings=settings)
+    assert begins([replace(each, architecture=resnet) for each in ours], table, states[2]) == 0
+    monkeypatch.setattr("adaptbin.config.METHOD_VERSION", METHOD_VERSION + 1)
+    assert begins(ours, table, states[2]) == 0
 
 
 def test_stacks_of_different_epochs_are_not_one_state(table: EncodedTable) -> None:

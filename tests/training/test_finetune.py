@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from adaptbin.config import (
+    METHOD_VERSION,
     Budget,
     EncoderName,
     Finetuning,
@@ -397,14 +398,27 @@ def test_replicas_of_a_stack_share_their_settings() -> None:
         train_pack([make(0), make(1, finetuning=Finetuning(epochs=9))], table)
 
 
-def test_a_model_starts_from_its_own_pretraining_or_not_at_all() -> None:
-    table = small_table(120)
-    replicas = [make(seed, "value_recon") for seed in range(2)]
+@pytest.mark.parametrize("other", ["seed", "encoder", "table", "method version"])
+def test_a_model_starts_from_its_own_pretraining_or_not_at_all(other: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    table, replicas = small_table(120), [make(seed, "value_recon") for seed in range(2)]
     (before,) = stacks_of(replicas, table)
+    starts = [(before, 0), (before, 1)]
+    FineTuning(replicas, table, starts=starts)
+    if other == "seed":
+        starts.reverse()
+    elif other == "encoder":
+        replicas = [make(seed, "value_recon", encoder="resnet") for seed in range(2)]
+    elif other == "table":
+        replicas, table = [replace(each, fingerprint="small-1") for each in replicas], small_table(120, seed=1)
+    else:
+        monkeypatch.setattr("adaptbin.config.METHOD_VERSION", METHOD_VERSION + 1)
     with pytest.raises(ConfigError, match="a model must start from its own pretraining, got another one's for Replica"):
-        FineTuning(replicas, table, starts=[(before, 1), (before, 0)])
+        FineTuning(replicas, table, starts=starts)
+
+
+def test_how_a_model_is_fine_tuned_must_be_said() -> None:
     with pytest.raises(ConfigError, match="fine-tuned replicas must say how, got finetuning None"):
-        FineTuning([replace(replicas[0], finetuning=None)], table)
+        FineTuning([replace(make(0, "value_recon"), finetuning=None)], small_table(120))
 
 
 @pytest.mark.parametrize(("task", "highest"), [(Task.BINARY, 1.0), (Task.ORDINAL, 1.0), (Task.REGRESSION, 0.0)])
