@@ -29,6 +29,12 @@ def turned(tensor: Tensor) -> Tensor:
     return tensor.t() if tensor.ndim == 2 else tensor
 
 
+def assert_same(found: Tensor, right: Tensor, tolerance: float) -> None:
+    """Up to ``tolerance``, of each entry or of the largest: sums round in proportion to their largest terms."""
+    scale = max(1.0, float(right.abs().max()))
+    torch.testing.assert_close(found / scale, right / scale, rtol=tolerance, atol=tolerance)
+
+
 def copy_into(
     model: nn.Module, encoder: ReplicaEncoder, bank: ParameterBank, r: int, theirs: Callable[[str], str]
 ) -> dict[str, nn.Parameter]:

@@ -104,9 +104,11 @@ def fix_masks(oracle: FTTransformer, kept: list[Tensor], config: FTTransformerCo
     units = iter(kept)
     for block in oracle.backbone.blocks:
         block["attention"].dropout = Given(next(units), config.attention_dropout)
-        block["attention_residual_dropout"] = Given(next(units), config.residual_dropout)
+        if config.residual_dropout > 0:
+            block["attention_residual_dropout"] = Given(next(units), config.residual_dropout)
         block["ffn"].dropout = Given(next(units), config.ffn_dropout)
-        block["ffn_residual_dropout"] = Given(next(units), config.residual_dropout)
+        if config.residual_dropout > 0:
+            block["ffn_residual_dropout"] = Given(next(units), config.residual_dropout)
 
 
 def apply(oracle: FTTransformer, x: Tensor, columns: Columns) -> Tensor:
@@ -116,8 +118,12 @@ def apply(oracle: FTTransformer, x: Tensor, columns: Columns) -> Tensor:
 
 @pytest.mark.parametrize(
     ("mixture", "config"),
-    [*((mixture, SMALL) for mixture in MIXTURES), ("both kinds", replace(SMALL, n_blocks=1))],
-    ids=[*MIXTURES, "one block"],
+    [
+        *((mixture, SMALL) for mixture in MIXTURES),
+        ("both kinds", replace(SMALL, n_blocks=1)),
+        ("both kinds", FTTransformerConfig()),
+    ],
+    ids=[*MIXTURES, "one block", "default"],
 )
 @pytest.mark.parametrize("mode", ["eval", "train without dropout", "train"])
 # Float64 on both sides says that the equations are the same; float32, by how much rounding moves them.

@@ -14,7 +14,7 @@ from adaptbin.encoders.mlp import MLPConfig, MLPEncoder
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.parameters import ParameterBank
 from tests.encoders.build import MIXED, REPLICAS, bound, inputs, masks, upstream
-from tests.encoders.oracle import Kept, copy_into, turned
+from tests.encoders.oracle import Kept, assert_same, copy_into, turned
 from tests.paths import BOTH, using
 
 ROWS = 7
@@ -45,12 +45,6 @@ def published(columns: Columns, config: MLPConfig, kept: Sequence[Tensor] | None
     for i, block in enumerate(model.blocks):
         block.dropout = torch.nn.Identity() if kept is None else Kept(kept[i][r], config.dropout)
     return model
-
-
-def assert_same(found: Tensor, right: Tensor, tolerance: float) -> None:
-    """Sums over rows and units round in proportion to their largest terms."""
-    scale = max(1.0, float(right.abs().max()))
-    torch.testing.assert_close(found / scale, right / scale, rtol=tolerance, atol=tolerance)
 
 
 def check_step(columns: Columns, config: MLPConfig, *, dropped: bool, double: bool, tolerance: float) -> None:

@@ -9,25 +9,26 @@ import torch
 from rtdl_revisiting_models import ResNet
 from torch import Tensor, nn
 
-from adaptbin.encoders.base import DropSite
+from adaptbin.encoders.base import Columns, DropSite
 from adaptbin.encoders.resnet import ResNetConfig, ResNetEncoder
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.parameters import ParameterBank
 from tests.encoders.build import MIXED, REPLICAS, bound, inputs, masks, upstream
-from tests.encoders.oracle import Kept, copy_into, statistics_of
+from tests.encoders.oracle import Kept, assert_same, copy_into, statistics_of, turned
 
 SMALL = ResNetConfig(n_blocks=2, d_block=6, d_hidden_multiplier=1.5, dropout1=0.25, dropout2=0.1)
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+ROWS = 7
+NUMBERS = Columns(4)
 
 
 def theirs(name: str) -> str:
     return name.replace("input.", "input_projection.").replace("normalisation", "normalization")
 
 
-def published(config: ResNetConfig, kept: Sequence[Tensor] | None, r: int) -> ResNet:
+def published(columns: Columns, config: ResNetConfig, kept: Sequence[Tensor] | None, r: int) -> ResNet:
     """The authors' model up to its last linear layer, which drops what ``kept`` says, or nothing."""
     model = ResNet(
-        d_in=MIXED.inputs,
+        d_in=columns.inputs,
         d_out=1,
         n_blocks=config.n_blocks,
         d_block=config.d_block,
@@ -44,13 +45,25 @@ def published(config: ResNetConfig, kept: Sequence[Tensor] | None, r: int) -> Re
     return model
 
 
+MODELS = pytest.mark.parametrize(
+    ("columns", "config"),
+    [(MIXED, SMALL), (NUMBERS, SMALL), (MIXED, ResNetConfig())],
+    ids=["both kinds", "numbers only", "default"],
+)
+
+
+@MODELS
 @pytest.mark.parametrize("dropped", [True, False])
-def test_a_training_step_is_the_published_models(dropped: bool) -> None:
-    encoder = ResNetEncoder(MIXED, SMALL)
-    bank, rows = bound(encoder), 7
-    x, gradient = inputs(MIXED, rows), upstream(encoder, inputs(MIXED, rows))
-    kept = masks(encoder, rows) if dropped else None
-    models = [published(SMALL, kept, r) for r in range(REPLICAS)]
+# Float64 says that the equations are the same; float32, by how much rounding moves them.
+@pytest.mark.parametrize(("double", "tolerance"), [(True, 1e-11), (False, 1e-4)])
+def test_a_training_step_is_the_published_models(
+    columns: Columns, config: ResNetConfig, dropped: bool, double: bool, tolerance: float
+) -> None:
+    encoder = ResNetEncoder(columns, config)
+    bank, x = bound(encoder, double=double), inputs(columns, ROWS, double=double)
+    gradient = upstream(encoder, x)
+    kept = masks(encoder, ROWS) if dropped else None
+    models = [published(columns, config, kept, r).to(x.dtype) for r in range(REPLICAS)]
     parameters = [copy_into(model, encoder, bank, r, theirs) for r, model in enumerate(models)]
     out = encoder.forward(x, kept)
     below = encoder.backward(gradient, input_gradient=True)
@@ -59,24 +72,25 @@ def test_a_training_step_is_the_published_models(dropped: bool) -> None:
         leaf = x[r].clone().requires_grad_()
         expected = model.train()(leaf)
         expected.backward(gradient[r])
-        torch.testing.assert_close(out[r], expected.detach(), **CLOSE)
-        torch.testing.assert_close(below[r], leaf.grad, **CLOSE)
+        assert leaf.grad is not None
+        assert_same(out[r], expected.detach(), tolerance)
+        assert_same(below[r], leaf.grad, tolerance)
         for name, parameter in parameters[r].items():
             assert parameter.grad is not None
-            found = bank.gradient(name)[r]
-            torch.testing.assert_close(found.t() if found.ndim == 2 else found, parameter.grad, **CLOSE)
+            assert_same(turned(bank.gradient(name)[r]), parameter.grad, tolerance)
         for name, held in statistics_of(model, encoder, theirs).items():
-            torch.testing.assert_close(encoder.statistics[name][r], held, **CLOSE)
+            assert_same(encoder.statistics[name][r], held, tolerance)
 
 
-def test_evaluation_is_the_published_models() -> None:
-    encoder = ResNetEncoder(MIXED, SMALL)
-    bank, x = bound(encoder), inputs(MIXED, 5)
+@MODELS
+def test_evaluation_is_the_published_models(columns: Columns, config: ResNetConfig) -> None:
+    encoder = ResNetEncoder(columns, config)
+    bank, x = bound(encoder), inputs(columns, ROWS)
     out = encoder.evaluate(x)
     for r in range(REPLICAS):
-        model = published(SMALL, None, r)
+        model = published(columns, config, None, r)
         copy_into(model, encoder, bank, r, theirs)
-        torch.testing.assert_close(out[r], model.eval()(x[r]).detach(), **CLOSE)
+        assert_same(out[r], model.eval()(x[r]).detach(), 1e-5)
 
 
 def test_a_batch_of_one_row_is_normalised_as_in_evaluation_and_teaches_nothing() -> None:
@@ -92,7 +106,7 @@ def test_it_starts_as_the_published_model_does() -> None:
     encoder, config = ResNetEncoder(MIXED, ResNetConfig()), ResNetConfig()
     bank = ParameterBank(encoder.shapes(), 2)
     encoder.initialise(bank, [torch.Generator().manual_seed(r) for r in range(2)])
-    model = published(config, None, 0)
+    model = published(MIXED, config, None, 0)
     for name in encoder.shapes():
         ours, their = bank.view(name), model.get_parameter(theirs(name.removeprefix("encoder."))).detach()
         assert float(ours.std()) == pytest.approx(float(their.std()), rel=0.15)

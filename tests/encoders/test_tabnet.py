@@ -15,10 +15,10 @@ from adaptbin.encoders.tabnet import TabNetConfig, TabNetEncoder
 from adaptbin.errors import ConfigError
 from adaptbin.replicas.parameters import ParameterBank
 from tests.encoders.build import MIXED, REPLICAS, bound, inputs, upstream
-from tests.encoders.oracle import copy_into, statistics_of
+from tests.encoders.oracle import assert_same, copy_into, statistics_of, turned
+from tests.paths import BOTH, using
 
 SMALL = TabNetConfig(n_d=3, n_a=2, n_steps=2, virtual_batch_size=4, lambda_sparse=0.1)
-CLOSE = {"rtol": 1e-9, "atol": 1e-9}
 
 ALL_KINDS_OF_LAYERS = pytest.mark.parametrize(
     "config",
@@ -68,13 +68,10 @@ def published(config: TabNetConfig) -> TabNetNoEmbeddings:
     return model.double()
 
 
-@ALL_KINDS_OF_LAYERS
-@pytest.mark.parametrize("rows", [4, 6, 11])
-@pytest.mark.usefixtures("in_float64")
-def test_a_training_step_is_the_published_models(config: TabNetConfig, rows: int) -> None:
-    """In float64: a dozen normalisations of few rows, one after the other, magnify the rounding of float32 to 1e-3."""
+def check_step(config: TabNetConfig, rows: int, *, double: bool, tolerance: float) -> None:
+    """Embedding, gradients of input and parameters, and statistics, against the published model in float64."""
     encoder, translate = TabNetEncoder(MIXED, config), theirs(config)
-    bank, x = bound(encoder, double=True), inputs(MIXED, rows, double=True)
+    bank, x = bound(encoder, double=double), inputs(MIXED, rows, double=double)
     gradient = upstream(encoder, x)
     models = [published(config) for _ in range(REPLICAS)]
     parameters = [copy_into(model, encoder, bank, r, translate) for r, model in enumerate(models)]
@@ -82,18 +79,36 @@ def test_a_training_step_is_the_published_models(config: TabNetConfig, rows: int
     below = encoder.backward(gradient, input_gradient=True)
     assert below is not None
     for r, model in enumerate(models):
-        leaf = x[r].clone().requires_grad_()
+        leaf = x[r].double().requires_grad_()
         expected, sparsity = model.train()(leaf)
         # Its sparsity is the negative entropy.
-        ((expected * gradient[r]).sum() - config.lambda_sparse * sparsity).backward()
-        torch.testing.assert_close(out[r], expected.detach(), **CLOSE)
-        torch.testing.assert_close(below[r], leaf.grad, **CLOSE)
+        ((expected * gradient[r].double()).sum() - config.lambda_sparse * sparsity).backward()
+        assert leaf.grad is not None
+        assert_same(out[r].double(), expected.detach(), tolerance)
+        assert_same(below[r].double(), leaf.grad, tolerance)
         for name, parameter in parameters[r].items():
             assert parameter.grad is not None
-            found = bank.gradient(name)[r]
-            torch.testing.assert_close(found.t() if found.ndim == 2 else found, parameter.grad, **CLOSE)
+            assert_same(turned(bank.gradient(name)[r]).double(), parameter.grad, tolerance)
         for name, held in statistics_of(model, encoder, translate).items():
-            torch.testing.assert_close(encoder.statistics[name][r], held, **CLOSE)
+            assert_same(encoder.statistics[name][r].double(), held, tolerance)
+
+
+@ALL_KINDS_OF_LAYERS
+@pytest.mark.parametrize("rows", [4, 6, 11])
+@pytest.mark.usefixtures("in_float64")
+def test_a_training_step_is_the_published_models(config: TabNetConfig, rows: int) -> None:
+    """In float64: the equations are the same."""
+    check_step(config, rows, double=True, tolerance=1e-9)
+
+
+@ALL_KINDS_OF_LAYERS
+@pytest.mark.parametrize("rows", [6, 40])
+@pytest.mark.parametrize("way", BOTH)
+@pytest.mark.usefixtures("in_float64")
+def test_so_it_is_in_float32_up_to_rounding(config: TabNetConfig, rows: int, way: str) -> None:
+    """A dozen normalisations of few rows, one after the other, magnify the rounding of float32 to 1e-3."""
+    with using(way):
+        check_step(config, rows, double=False, tolerance=1e-3)
 
 
 @ALL_KINDS_OF_LAYERS
