@@ -240,6 +240,29 @@ def test_the_record() -> None:
     assert len(tuned["curves"]["epoch"]) == 6 and len(tuned["bins"]["final"]) == 4
 
 
+# --- test decides nothing
+
+
+@pytest.mark.parametrize("task", list(Task))
+@pytest.mark.parametrize("pretext", ["none", "adaptive_binning"])
+def test_test_rows_do_not_affect_the_training(task: Task, pretext: PretextName) -> None:
+    """Neither their inputs nor their labels, bit for bit: curves, best epochs, validation scores, bins."""
+    table = small_table(150, task=task)
+    replicas = [make(seed, pretext) for seed in range(2)]
+    generator = torch.Generator().manual_seed(1)
+    inputs, target, n_numerical = table.inputs.clone(), table.target.clone(), table.n_numerical
+    inputs[table.test, :n_numerical] = 3 * torch.randn(len(table.test), n_numerical, generator=generator)
+    target[table.test] = target[table.test][torch.randperm(len(table.test), generator=generator)]
+    before = train_pack(replicas, table)
+    for changed in (replace(table, inputs=inputs), replace(table, target=target)):
+        for old, new in zip(before, train_pack(replicas, changed), strict=True):
+            for part in ("finetuning", "curves", "bins", "status"):
+                assert new[part] == old[part]
+            assert new["scores"]["val"] == old["scores"]["val"] and new["scores"]["test"] != old["scores"]["test"]
+            (was,), (now,) = old["probes"], new["probes"]
+            assert {**now, "test": None} == {**was, "test": None}
+
+
 # --- replicas that leave
 
 
