@@ -18,8 +18,6 @@ scores were made with.  There is no switch:
 
 What ours does otherwise than both:
 
-- DIFF[released->ours] The code writes 4/3 as 1.333333333333333, which makes 255 hidden units of 192; ours are 256.
-  Switch: `ffn_d_hidden_multiplier`.
 - DIFF[released->ours] The code trains embeddings of columns with a learning rate of their own (.01 by default; Table 9:
   .005 to .05), and tokens, normalisations and biases without weight decay.  Ours trains the parameters of all encoders
   alike; there is no switch.
@@ -60,6 +58,9 @@ class T2GFormerConfig(TransformerConfig):
     Defaults: the authors' default configuration (``configs/default`` in their repository, where they are called
     n_layers, d_token, n_heads, attention_dropout, d_ffn_factor, ffn_dropout and residual_dropout).
     """
+
+    ffn_d_hidden_multiplier: float = 1.333333333333333
+    """Units of a feed-forward part after its gate, as a multiple of ``d_block``, rounded down: 255 of 192."""
 
 
 class GraphEstimator(Mixing):

@@ -24,7 +24,7 @@ from adaptbin.errors import DataError, DataNotFoundError
 
 KIND = "adaptbin estimator"
 
-SCHEMA = 2
+SCHEMA = 3
 """Layout of the folder, and what its values mean; raised when either changes."""
 
 MANIFEST = "estimator.json"

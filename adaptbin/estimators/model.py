@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, Self
@@ -251,13 +251,23 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
         if values["feature_names_in"] is not None:
             self.feature_names_in_ = np.array(values["feature_names_in"], dtype=object)
         self.columns_ = FittedColumns.from_dict(values["columns"])
-        architecture = Architecture.from_dict(values["architecture"])
+        architecture = _saved_architecture(values)
         tensors = {name: held for name, held in saved.tensors.items() if not name.startswith("head.")}
         self.model_ = TrainedEncoder(self.columns_.for_encoder, architecture, tensors)
         self.model_.check()
         self.bin_edges_, self.loss_curve_ = values["bin_edges"], values["loss_curve"]
         if values.get("origin") is not None:
             self.origin_: dict[str, Any] = values["origin"]
+
+
+def _saved_architecture(values: Mapping[str, Any]) -> Architecture:
+    """Of a saved model, whose settings are those of its encoder that were not the usual ones then."""
+    architecture = Architecture.from_dict(values["architecture"])
+    if values["schema"] < 3 and architecture.encoder == "t2g_former":
+        # It usually had a third more hidden units than its width, and since then a little less.
+        settings = {"ffn_d_hidden_multiplier": 4 / 3} | dict(architecture.encoder_settings)
+        architecture = replace(architecture, encoder_settings=tuple(settings.items()))
+    return architecture
 
 
 def _own_number(value: Any) -> Any:

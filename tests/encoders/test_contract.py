@@ -32,14 +32,18 @@ TRANSFORMER: dict[str, Any] = dict(
     n_blocks=2, d_block=16, attention_n_heads=2, ffn_d_hidden_multiplier=1.5, ffn_dropout=0.2, residual_dropout=0.1
 )
 
-# Small, with widths in multiples of 8, every kind of dropout, and ghost batches of at least ROWS.
+# Small, with every kind of dropout, and ghost batches of at least ROWS.  Widths are multiples of 8, but for the hidden
+# units of T2G-Former: by default, too, they are an odd number.
 ENCODERS: dict[str, Build] = {
     "mlp": lambda columns: MLPEncoder(columns, MLPConfig(width=8, depth=2, dropout=0.25)),
     "mlp without dropout": lambda columns: MLPEncoder(columns, MLPConfig(width=8, depth=1, dropout=0)),
     "resnet": lambda columns: ResNetEncoder(columns, ResNetConfig(d_block=8, dropout1=0.25, dropout2=0.1)),
     "tabnet": lambda columns: TabNetEncoder(columns, TabNetConfig(n_d=4, n_a=4, virtual_batch_size=8)),
     "ft-transformer": lambda columns: FTTransformerEncoder(columns, FTTransformerConfig(**TRANSFORMER)),
-    "t2g-former": lambda columns: T2GFormerEncoder(columns, T2GFormerConfig(**TRANSFORMER)),
+    "t2g-former": lambda columns: T2GFormerEncoder(
+        columns,
+        T2GFormerConfig(**(TRANSFORMER | {"ffn_d_hidden_multiplier": T2GFormerConfig().ffn_d_hidden_multiplier})),
+    ),
 }
 
 ROWS = 7

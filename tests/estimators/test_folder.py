@@ -131,7 +131,7 @@ def flip_a_byte(folder: Path) -> None:
         (lambda f: (f / MANIFEST).write_bytes(b"\xff\xfe"), DataError, "must be JSON"),
         (lambda f: (f / MANIFEST).write_text("[1]"), DataError, "of the kind 'adaptbin estimator', got 'list'"),
         (lambda f: (f / MANIFEST).write_text('{"kind": "study"}'), DataError, "got 'study'"),
-        (edited(lambda m: m.update(schema=3)), DataError, "schema must be at most 2, got 3.*which is newer"),
+        (edited(lambda m: m.update(schema=4)), DataError, "schema must be at most 3, got 4.*which is newer"),
         (edited(lambda m: m.update(method_version=99)), DataError, "method_version must be at most"),
         (edited(lambda m: m["columns"]["mean"].reverse()), DataError, "must be as it was saved"),
         (flip_a_byte, DataError, "must be as it was saved"),
@@ -165,6 +165,26 @@ def test_a_model_of_an_older_method_answers_as_it_did(encoder: AdaptiveBinningEn
     encoder.save(tmp_path)
     edited(lambda m: m.update(method_version=METHOD_VERSION - 1), forged=True)(tmp_path)
     np.testing.assert_array_equal(adaptbin.load(tmp_path).transform(TABLE), encoder.transform(TABLE))
+
+
+def test_a_t2g_former_from_when_its_usual_hidden_units_were_more_answers_as_it_did(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"n_blocks": 1, "ffn_d_hidden_multiplier": 4 / 3}
+    fitted = AdaptiveBinningEncoder(**(TINY | {"epochs": 1}), encoder="t2g_former", encoder_settings=settings).fit(
+        TABLE
+    )
+    assert fitted.model_.tensors["encoder.0.out.weight"].shape == (256, 192)
+    fitted.save(tmp_path)
+
+    def as_then(manifest: dict[str, Any]) -> None:
+        manifest["schema"] = 2
+        for told in (manifest["settings"], manifest["architecture"]):
+            del told["encoder_settings"]["ffn_d_hidden_multiplier"]
+
+    edited(as_then, forged=True)(tmp_path)
+    loaded = adaptbin.load(tmp_path)
+    np.testing.assert_array_equal(loaded.transform(TABLE), fitted.transform(TABLE))
+    loaded.save(tmp_path / "again")
+    np.testing.assert_array_equal(adaptbin.load(tmp_path / "again").transform(TABLE), fitted.transform(TABLE))
 
 
 def test_other_folders_and_estimators(encoder: AdaptiveBinningEncoder, tmp_path: Path) -> None:
