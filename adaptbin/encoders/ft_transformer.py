@@ -60,5 +60,8 @@ class SelfAttention(Mixing):
 class FTTransformerEncoder(TokenTransformer):
     """R FT-Transformers without their heads: inputs [R, B, F] -> embeddings [R, B, W]."""
 
+    # DIFF[released->ours] the package's default optimizer trains tokens, normalisations in blocks and biases without
+    # weight decay, and the rest with 1e-5.  Ours trains the parameters of all encoders alike; there is no switch.
+
     def __init__(self, columns: Columns, config: FTTransformerConfig) -> None:
         super().__init__(columns, config, SelfAttention(config))

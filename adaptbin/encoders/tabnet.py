@@ -78,6 +78,9 @@ class TabNetEncoder(NormalisedEncoder):
     # DIFF[released->ours] pytorch_tabnet embeds each categorical column, by default in one dimension; ours reads its
     # codes as they are, as the MLP does; there is no switch.
 
+    # DIFF[released->ours] pytorch_tabnet trains with Adam and without weight decay, and clips the gradient's norm to 1.
+    # Ours trains all encoders alike, with AdamW; there is no switch.
+
     def __init__(self, columns: Columns, config: TabNetConfig) -> None:
         super().__init__()
         self.columns, self.config = columns, config
