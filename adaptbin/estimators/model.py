@@ -122,7 +122,12 @@ class PretrainedModel(BaseEstimator):  # type: ignore[misc]
         values = {name: self._setting(name) for name in _ARCHITECTURE}
         if isinstance(values["batch_size"], int):
             values["batch_size"] = min(values["batch_size"], rows)
-        settings = {name: _own_number(value) for name, value in (self.encoder_settings or {}).items()}
+        given = {} if self.encoder_settings is None else self.encoder_settings
+        if not isinstance(given, Mapping):
+            raise ConfigError(
+                f"encoder_settings must be a mapping, as {{'n_blocks': 2}}, or None, got {self.encoder_settings!r}"
+            )
+        settings = {name: _own_number(value) for name, value in given.items()}
         architecture = Architecture(**values, encoder_settings=settings)  # type: ignore[arg-type]
         settings_of(architecture)
         pretext = pretext or self._setting("pretext")
