@@ -50,15 +50,19 @@ def attend(
     same alone and in any stack where W / heads is a multiple of 8; where it is not, in batches of more than one row.
     """
     query, key, value = (x.view(*x.shape[:3], heads, -1).transpose(2, 3) for x in (query, key, value))
-    if kept is None and offset is None:
-        # R * B is the batch of one call, in the four axes that fused kernels ask for.
-        folded = functional.scaled_dot_product_attention(query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1))
+    if kept is None and (offset is None or not offset.requires_grad):
+        # R * B is the batch of one call, in the four axes that fused kernels ask for.  The offset is copied for every
+        # row, and so is as large as the scores that these kernels need not keep.
+        own = None if offset is None else offset.unsqueeze(1).expand(-1, query.shape[1], -1, -1, -1).flatten(0, 1)
+        folded = functional.scaled_dot_product_attention(
+            query.flatten(0, 1), key.flatten(0, 1), value.flatten(0, 1), attn_mask=own
+        )
         return folded.view(query.shape).transpose(2, 3).flatten(-2)
     # In one piece, or one row of one replica would be multiplied in another layout, and rounded otherwise, than many.
     query, key, value = query.contiguous(), key.contiguous(), value.contiguous()
     added = None if offset is None else offset.unsqueeze(1)
     if kept is None:
-        # One call, too; folded, the offset would have to be copied for every row.
+        # No fused kernel has a gradient for the offset: folded, it would be copied for nothing.
         result = functional.scaled_dot_product_attention(query, key, value, attn_mask=added)
     else:
         # Torch's attention drops weights that it draws itself.  Ours are given, so the weights are needed.
