@@ -41,6 +41,9 @@ GOAL, JUDGED = 3.0, ("mlp", "resnet")
 SAMPLES = 3
 """Of every job, in turns."""
 
+ALONE: EncoderName = "t2g_former"
+"""Nobody publishes this one as a package, so that its plain loop is our own model alone."""
+
 HEADER = ("encoder", "plain ms", "R=1 ms", "R=10 ms", "x plain at R=1", "at R=10")
 
 
@@ -194,13 +197,20 @@ def section(measure: Measure, epochs: int = 4, samples: int = SAMPLES) -> str:
                 found[count].append(measure(Job(encoder, count, epochs if encoder in JUDGED else 1)))
         plain, one, ten = (statistics.median(times) for times in found.values())
         print(f"  fine-tuning {encoder}: plain {plain:.3f}, R=1 {one:.3f}, R=10 {ten:.3f} ms CPU", flush=True)
-        rows.append((encoder, f"{plain:.3f}", f"{one:.3f}", f"{ten:.3f}", f"{plain / one:.1f}", f"{plain / ten:.1f}"))
+        name = f"{encoder} *" if encoder == ALONE else encoder
+        rows.append((name, f"{plain:.3f}", f"{one:.3f}", f"{ten:.3f}", f"{plain / one:.1f}", f"{plain / ten:.1f}"))
         if encoder in JUDGED and plain / ten < GOAL:
             missed.append(encoder)
     verdict = f"MISSED by {', '.join(missed)}" if missed else "reached"
     goal = f"Goal for {' and '.join(JUDGED)} at R=10: {GOAL:.0f}x: {verdict}."
+    note = ["\\* Nobody publishes it as a package: its plain loop is our own model, a pack of one."]
     return "\n\n".join(
-        ["### Fine-tuning, encoder by encoder (a table shaped like eol)", markdown_table(HEADER, rows), goal]
+        [
+            "### Fine-tuning, encoder by encoder (a table shaped like eol)",
+            markdown_table(HEADER, rows),
+            *(note if ALONE in ENCODERS else []),
+            goal,
+        ]
     )
 
 

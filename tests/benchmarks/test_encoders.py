@@ -52,6 +52,16 @@ def test_the_section(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.Mon
     assert section(lambda job: next(times), samples=1).endswith("3x: MISSED by mlp.")
 
 
+def test_the_section_says_whose_plain_loop_is_our_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    note = "\\* Nobody publishes it as a package: its plain loop is our own model, a pack of one."
+    text = section(lambda job: 1.0, samples=1)
+    (row,) = [line for line in text.splitlines() if "t2g_former" in line]
+    assert row.startswith("| t2g_former * ") and text.count("*") == 2
+    assert f"\n\n{note}\n\nGoal for" in text
+    monkeypatch.setattr(encoders, "ENCODERS", ("mlp", "tabnet"))
+    assert "*" not in section(lambda job: 1.0, samples=1)
+
+
 def test_a_job_in_a_process_of_its_own() -> None:
     (answer,) = answers("tests.benchmarks.encoders", [Job("mlp", 2, 1)])
     assert answer["cpu_ms"] > 0 and json.dumps(answer)
