@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
-from adaptbin.config import Budget, Finetuning, Hyperparameters
+from adaptbin.config import Budget, Finetuning, Hyperparameters, SeedsVary
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
+from adaptbin.replicas.grouping import by_model
 from sweeps import finetune
 from sweeps.service.methods import PRETEXTS
 from sweeps.service.methods_finetune import ENCODERS, METHODS, PRETRAINED, Arm, FinetuneStudy
 from sweeps.service.notes import protocol_notes
 from sweeps.service.options import parse_options
+from sweeps.service.plan import make_plan
 from sweeps.service.pretext_choices import PretextChoices, write_choices
 from tests.service.test_choice import choice_of
 
@@ -66,6 +69,27 @@ def test_without_choices_nothing_is_masked_but_where_masks_are_predicted() -> No
         "none, T 2",
         "none, T_init 2",
     ]
+
+
+@pytest.mark.parametrize("vary", get_args(SeedsVary))
+@pytest.mark.parametrize("workers", [1, 2, 7])
+def test_no_pretraining_is_done_twice(vary: SeedsVary, workers: int) -> None:
+    """A pack pretrains each of its models once: every pretext, encoder and seed has its models in one pack alone."""
+    study = study_of(seeds=tuple(range(3)), seeds_vary=vary)
+    packs = make_plan(study, (), workers=workers).packs
+    pretrained = Counter(
+        name
+        for pack in packs
+        for name, (first, *_) in by_model(pack.replicas).items()
+        if first.hyperparameters.pretext != "none"
+    )
+    seeds = 1 if vary == "probe" else 3  # else all evaluations read one pretraining
+    assert set(pretrained.values()) == {1} and len(pretrained) == len(PRETRAINED) * len(ENCODERS) * seeds
+    assert sum(len(pack.replicas) for pack in packs) == len(METHODS) * len(ENCODERS) * 3
+    trained = [r for pack in packs for r in pack.replicas if r.hyperparameters.pretext != "none"]
+    assert {(r.hyperparameters.pretext, r.architecture.encoder, r.seeds.pretrain) for r in trained} == {
+        (PRETEXTS[method], encoder, seed) for method in PRETRAINED for encoder in ENCODERS for seed in range(seeds)
+    }
 
 
 def test_choices_are_taken_over_by_all_encoders_of_their_data_set_alone() -> None:
