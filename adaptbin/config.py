@@ -285,6 +285,11 @@ class Protocol(_Config):
         self._check_choices()
 
     @classmethod
+    def choices(cls) -> dict[str, tuple[str, ...]]:
+        """Name of each choice -> the values it has."""
+        return {each.name: get_args(_hints_of(cls)[each.name]) for each in fields(cls)}
+
+    @classmethod
     def named(cls, name: str) -> Protocol:
         """The protocol called ``"paper"`` or ``"released"``.  Raises ConfigError for any other name."""
         if name == "paper":

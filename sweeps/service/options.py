@@ -174,7 +174,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
             probe_epochs=_or(given.get("probe_epochs"), preset.probe_epochs),
             probes=given.get("probes", Budget().probes),
         ),
-        protocol=Protocol.named(given["protocol"]),
+        protocol=_protocol(given),
         pack=given["pack"],
         resources=resources,
         device=device,
@@ -266,6 +266,16 @@ def _default_point(given: Mapping[str, Any]) -> Hyperparameters:
     masking = given["masking"]
     mask_prob = _or(given["mask_prob"], 0.0 if masking == "none" else DEFAULT_MASK_PROB)
     return replace(Hyperparameters(), masking=masking, mask_prob=mask_prob, t_init=given["t_init"])
+
+
+def _protocol(given: Mapping[str, Any]) -> Protocol:
+    """The protocol of that name, with what ``--switch`` changes of it."""
+    switched: dict[str, Any] = {}
+    for name, value in given["switch"]:
+        if name in switched:
+            raise ConfigError(f"a switch must be given once, got {name} as {switched[name]} and as {value}")
+        switched[name] = value
+    return replace(Protocol.named(given["protocol"]), **switched)
 
 
 def _resources(given: Mapping[str, Any]) -> tuple[Resources, str]:

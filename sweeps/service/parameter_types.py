@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from adaptbin.config import MAX_SEED
+from adaptbin.config import MAX_SEED, Protocol
 from adaptbin.errors import ConfigError, unknown
 from sweeps.service.own_grids import OwnGrid, read_grids
 
@@ -91,6 +91,21 @@ class One(click.ParamType[str]):
         if value not in self._known:
             raise ConfigError(unknown(self._what, value, self._known))
         return str(value)
+
+
+class Switch(click.ParamType[tuple[str, str]]):
+    """One choice of the protocol, as ``name=value``."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, parameter: Any, context: Any) -> tuple[str, str]:
+        """Name and value of a word; raises ConfigError."""
+        name, equals, chosen = (part.strip() for part in value.partition("="))
+        if not equals:
+            raise ConfigError(f"switch must be name=value, as decoder_depth=encoder, got {value!r}")
+        if name not in Protocol.choices():
+            raise ConfigError(unknown("switch", name, Protocol.choices()))
+        return name, chosen
 
 
 class Grids(click.ParamType[tuple[OwnGrid, ...]]):

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import click
 
-from adaptbin.config import Budget, Hyperparameters, MaskingKind, SeedsVary
+from adaptbin.config import Budget, Hyperparameters, MaskingKind, Protocol, SeedsVary
 from adaptbin.data.registry import CARDS
 from adaptbin.metrics import METRICS
 from sweeps.service.architectures import DEPTHS, WIDTHS
@@ -17,7 +17,7 @@ from sweeps.service.grid import DEFAULT_MASK_PROB, MASK_PROBS, T_INITS
 from sweeps.service.methods_finetune import ENCODERS
 from sweeps.service.own_grids import fields_help
 from sweeps.service.panels import PANELS
-from sweeps.service.parameter_types import Decimals, Duration, Grids, Names, One, Seeds, Wholes
+from sweeps.service.parameter_types import Decimals, Duration, Grids, Names, One, Seeds, Switch, Wholes
 from sweeps.service.parameters_own import dataset_option, own_table_options
 from sweeps.service.points import AskedTest
 from sweeps.service.variants import T_MAXS
@@ -63,6 +63,8 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         *([] if finetunes else _probe_options()),
         *own,
         _protocol_option(),
+        _option("--switch", Switch(), "One choice of the protocol, as decoder_depth=encoder; may be repeated.  "
+                f"Choices: {_switches_help()}.", multiple=True),
         _option("--pack", int, "Most replicas trained together; by default all points of one seed, or fewer where "
                 "cores would stay idle."),
         _option("--cpus-per-pack", float, "Cores of one pack; kernels use one, so more packs beat wider ones.", 1.0),
@@ -243,6 +245,11 @@ def _registered_option() -> click.Option:
 
 def _protocol_option() -> click.Option:
     return _one("--protocol", ("paper", "released"), "The paper's choices, or those of its released code.", "paper")
+
+
+def _switches_help() -> str:
+    """``label_order (clinical, alphabetical); ...``, the first of each being the usual one."""
+    return "; ".join(f"{name} ({', '.join(values)})" for name, values in Protocol.choices().items())
 
 
 def _data_dir_option() -> click.Option:

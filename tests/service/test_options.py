@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
@@ -148,6 +149,13 @@ def test_masking_brings_a_probability() -> None:
     assert chosen == Hyperparameters(masking="constant", mask_prob=0.3, t_init=10)
 
 
+def test_single_choices_of_the_protocol() -> None:
+    options = parse("--dataset eol --protocol released --switch decoder_depth=encoder --switch bin_cap=best")
+    assert options.protocol == replace(Protocol.named("released"), decoder_depth="encoder", bin_cap="best")
+    assert options.given["switch"] == [["decoder_depth", "encoder"], ["bin_cap", "best"]]
+    assert {name: values[0] for name, values in Protocol.choices().items()} == asdict(Protocol()), "the usual one first"
+
+
 def test_released_protocol_changes_the_primary_metric() -> None:
     assert parse("--dataset eol hfc --protocol released").metrics == {"eol": "qwk_alphabetical", "hfc": "auc"}
     asked = parse("--dataset eol mhr --metric accuracy")
@@ -189,6 +197,19 @@ def test_what_was_typed_is_kept_for_the_manifest() -> None:
         ("--dataset eol --panel taw", "unknown panel 'taw'; did you mean 'tau'?"),
         ("--dataset eol --preset fast", "unknown preset 'fast'"),
         ("--dataset eol --protocol papr", "unknown protocol 'papr'; did you mean 'paper'?"),
+        (
+            "--dataset eol --switch decoder_depth",
+            "switch must be name=value, as decoder_depth=encoder, got 'decoder_dep",
+        ),
+        ("--dataset eol --switch decoder=encoder", "unknown switch 'decoder'; did you mean 'decoder_depth'?"),
+        (
+            "--dataset eol --switch bin_cap=nonee",
+            "bin_cap must be one of best, none, got 'nonee'; did you mean 'none'?",
+        ),
+        (
+            "--dataset eol --switch bin_cap=none --switch bin_cap=best",
+            "a switch must be given once, got bin_cap as none and as best",
+        ),
         ("--dataset eol --seeds-vary splits", "unknown seeds-vary 'splits'; did you mean 'split'?"),
         ("--dataset eol --masking randm", "unknown masking 'randm'; did you mean 'random'?"),
         ("--dataset eol --test anova", "unknown test 'anova'"),
