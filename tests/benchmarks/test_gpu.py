@@ -6,20 +6,23 @@ import pytest
 import torch
 
 from tests.benchmarks import gpu
+from tests.benchmarks.gpu_encoders import ENCODERS
 
 
 def test_it_runs_small_on_a_cpu_and_its_checks_hold(capsys: pytest.CaptureFixture[str]) -> None:
-    assert gpu.main(["--device", "cpu", "--seconds", "30"]) == 0
+    assert gpu.main(["--device", "cpu", "--seconds", "120"]) == 0
     out = capsys.readouterr().out
     assert "FAILED" not in out and "out of time" not in out and out.rstrip().endswith("all checks hold")
     assert out.count("captured") == out.count("eager") == len(gpu.SMALL.packs)
     assert f"{gpu.SMALL.job_epochs} epochs in" in out
+    assert out.count("replayed are those launched, bit for bit") == 6
+    assert [line.split()[0] for line in out.split("100 epochs\n")[1].splitlines()[:5]] == list(ENCODERS)
 
 
 def test_a_limit_that_is_over_skips_what_takes_long(capsys: pytest.CaptureFixture[str]) -> None:
     assert gpu.main(["--device", "cpu", "--seconds", "0"]) == 0
     out = capsys.readouterr().out
-    assert out.count("out of time") == 3 and "job" not in out
+    assert out.count("out of time") == 4 and "job" not in out
 
 
 def test_a_failed_check_is_said_and_is_the_exit_code(
