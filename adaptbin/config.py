@@ -287,7 +287,7 @@ class Protocol(_Config):
     @classmethod
     def choices(cls) -> dict[str, tuple[str, ...]]:
         """Name of each choice -> the values it has."""
-        return {each.name: get_args(_hints_of(cls)[each.name]) for each in fields(cls)}
+        return {each.name: get_args(_hints_of(cls)[each.name]) for each in fields(cls)}  # type: ignore[arg-type]
 
     @classmethod
     def named(cls, name: str) -> Protocol:
@@ -440,7 +440,7 @@ class Replica:
         """Rebuild from :meth:`identity`.  Raises ConfigError on unknown keys or another method version."""
         values = dict(values)
         version, architecture = values.pop("method_version", None), values.get("architecture")
-        encoder = architecture.get("encoder", "mlp") if isinstance(architecture, Mapping) else "mlp"
+        encoder: Any = architecture.get("encoder", "mlp") if isinstance(architecture, Mapping) else "mlp"
         if version != method_version_of(encoder):
             raise ConfigError(f"method_version must be {method_version_of(encoder)}, got {version!r}")
         parts = {
