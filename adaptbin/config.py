@@ -439,10 +439,11 @@ class Replica:
     def from_identity(cls, values: Mapping[str, Any]) -> Replica:
         """Rebuild from :meth:`identity`.  Raises ConfigError on unknown keys or another method version."""
         values = dict(values)
-        version, architecture = values.pop("method_version", None), values.get("architecture")
-        encoder: Any = architecture.get("encoder", "mlp") if isinstance(architecture, Mapping) else "mlp"
+        version, encoder = values.pop("method_version", None), encoder_of(values)
         if version != method_version_of(encoder):
-            raise ConfigError(f"method_version must be {method_version_of(encoder)}, got {version!r}")
+            raise ConfigError(
+                f"method_version must be {method_version_of(encoder)}, got {version!r} with the encoder {encoder!r}"
+            )
         parts = {
             "architecture": Architecture,
             "hyperparameters": Hyperparameters,
@@ -457,9 +458,15 @@ class Replica:
         return cls(**{k: parts[k].from_dict(v) if k in parts else v for k, v in values.items()})  # type: ignore[attr-defined]
 
 
-def method_version_of(encoder: EncoderName) -> int:
+def method_version_of(encoder: str) -> int:
     """The version of what is trained with an encoder."""
     return ENCODER_VERSIONS.get(encoder, METHOD_VERSION)
+
+
+def encoder_of(identity: Mapping[str, Any]) -> str:
+    """The encoder of a replica of that :meth:`Replica.identity`, of which nothing is taken for granted."""
+    architecture = identity.get("architecture")
+    return str(architecture.get("encoder", "mlp")) if isinstance(architecture, Mapping) else "mlp"
 
 
 def pretext_of(identity: Mapping[str, Any]) -> str:

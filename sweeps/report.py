@@ -10,10 +10,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from adaptbin.config import Protocol
 from sweeps.service.command_line import flat_names, run_words
 from sweeps.service.parameters import report_options
 from sweeps.service.report import PAGE, write_report
+from sweeps.service.switches import protocol_of
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -24,7 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _report(given: Mapping[str, Any]) -> None:
     results = [folder.expanduser().resolve() for folder in given["results"]]
     output = results[0] if given["output"] is None else given["output"].expanduser().resolve()
-    for line in write_report(flat_names(given["dataset"]), results, output, Protocol.named(given["protocol"])):
+    for line in write_report(flat_names(given["dataset"]), results, output, protocol_of(given)):
         print(line)
     print(f"report: {output / PAGE}")
 

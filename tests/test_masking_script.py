@@ -206,6 +206,9 @@ class TestTheSameService:
         assert json.loads((folder_of(tmp_path) / "manifest.json").read_text())["notes"][-1] == note
         assert f"{note}." in (folder_of(tmp_path) / "caption.txt").read_text().splitlines()
         assert choice_in(tmp_path)["points_compared"] == 6
+        assert run(f"{SHORT} --seeds 2 --panel tau --choice-from {tmp_path}", tmp_path, script=sensitivity) == 0
+        told = (tmp_path / "sensitivity" / "breast_cancer" / "caption.txt").read_text()
+        assert "chosen on validation with the same seeds among 6 points (full: 14): masking" in told
         assert run(f"{SHORT} --seeds 2 --mask-prob 0.2", tmp_path, script=benchmark) == 0
         folder = tmp_path / "benchmark" / "breast_cancer"
         assert len(pd.read_csv(folder / "candidates.csv")) == 19
@@ -221,7 +224,7 @@ class TestTheSameService:
         assert run(f"{SHORT} --seeds 2", tmp_path, InProcessRunner(asking.train)) == 0
         first, second, third = asking.answers
         assert first.startswith("mask_prob=0.4 added: 8 replicas in ")
-        assert first.endswith("; later runs of this command leave it out")
+        assert first.endswith("; in later runs give --mask-prob 0.1,0.2,0.3,0.4 to keep it")
         assert second == "refused: unknown side of this grid 'tau' (known: mask_prob, t_init)"
         assert third.startswith("t_init=10 cancelled: ")
         points = pd.read_csv(folder_of(tmp_path) / "points.csv")

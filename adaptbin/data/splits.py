@@ -50,14 +50,14 @@ def split_rows(table: Table, split_seed: int = SPLIT_SEED) -> Split:
 
 
 def check_scored(target: np.ndarray, split: Split, where: str) -> None:
-    """Raise DataError when all labels [N] of validation or of test are one: no model is better than another there."""
+    """Raise DataError when all labels [N] of validation or of test are one: not every score is defined there."""
     for part in ("val", "test"):
         labels = target[getattr(split, part)]
         if (labels == labels[0]).all():
             (only,) = labels[:1].tolist()
             raise DataError(
                 f"{where}: labels of {part} must take two values or more, or they score nothing, got {only!r} in all "
-                f"{labels.size} rows"
+                f"{labels.size} rows; a split of your own says which rows are where (--split-file)"
             )
 
 

@@ -19,7 +19,7 @@ from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 from torch import Tensor
 
-from adaptbin.config import METHOD_VERSION
+from adaptbin.config import encoder_of, method_version_of
 from adaptbin.errors import DataError, DataNotFoundError
 
 KIND = "adaptbin estimator"
@@ -48,7 +48,7 @@ def write_folder(folder: Path, saved: Saved) -> None:
     manifest = {
         "kind": KIND,
         "schema": SCHEMA,
-        "method_version": METHOD_VERSION,
+        "method_version": method_version_of(encoder_of(saved.values)),
         "versions": {package: version(package) for package in ("adaptbin", "torch", "scikit-learn", "numpy", "pandas")},
         "tensors": {"file": name, "sha256": digest},
         **saved.values,
@@ -95,7 +95,7 @@ def _manifest(path: Path) -> dict[str, Any]:
     if not isinstance(manifest, dict) or manifest.get("kind") != KIND:
         got = manifest.get("kind") if isinstance(manifest, dict) else type(manifest).__name__
         raise DataError(f"{path} must be of the kind {KIND!r}, got {got!r}")
-    for name, ours in (("schema", SCHEMA), ("method_version", METHOD_VERSION)):
+    for name, ours in (("schema", SCHEMA), ("method_version", method_version_of(encoder_of(manifest)))):
         theirs = manifest.get(name)
         if not isinstance(theirs, int) or theirs > ours:
             raise DataError(

@@ -150,6 +150,11 @@ class FineTuning:
         """Whether nothing is left to train."""
         return self.epoch == self.epochs or not self.active
 
+    @property
+    def captures(self) -> int:
+        """How often the steps of the present stack were recorded; 0 where they are called directly."""
+        return self._steps.captures
+
     def run_epoch(self) -> None:
         """Train one epoch, look at validation, and let go of replicas that no later epoch can improve."""
         if not self.active:

@@ -15,7 +15,16 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
-from adaptbin.config import METHOD_VERSION, Architecture, Budget, Hyperparameters, PretextName, Protocol, SeedsVary
+from adaptbin.config import (
+    METHOD_VERSION,
+    Architecture,
+    Budget,
+    Hyperparameters,
+    PretextName,
+    Protocol,
+    SeedsVary,
+    method_version_of,
+)
 from adaptbin.errors import ConfigError
 from adaptbin.metrics import get_metric
 from sweeps.service.files import write_text
@@ -31,6 +40,9 @@ CHOICE_FILE = "choice.json"
 
 CHOOSING_STUDY = "masking"
 """Name, and folder under the output, of the study that makes choices."""
+
+PAPERS_POINTS = 14
+"""Points that the paper's grid of adaptive binning has, from which one is chosen; see :mod:`sweeps.service.grid`."""
 
 CHOSEN_FIELDS = ("masking", "mask_prob", "t_init")
 """Fields of :class:`adaptbin.config.Hyperparameters` that are chosen; all others but the pretext are the default's."""
@@ -90,7 +102,7 @@ class Choice:
             ("data set", self.dataset, card.key),
             ("pretext", self.hyperparameters.pretext, pretext),
             ("table fingerprint", self.fingerprint, card.fingerprint),
-            ("method version", self.method_version, METHOD_VERSION),
+            ("method version", self.method_version, method_version_of(card.architecture.encoder)),
             ("architecture", self.architecture, card.architecture),
             ("protocol", self.protocol, protocol),
             ("budget", self.budget, budget),

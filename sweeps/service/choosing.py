@@ -63,8 +63,9 @@ class ChoosingStudy(Study, Generic[P]):
         return self._with_side(key, tuple(known for known in values if known != value))
 
     def option_for(self, value: str) -> str | None:
-        """None: a run begins with the paper's grid."""
-        return None
+        """All values of the side: with the option of its name they take the place of the paper's."""
+        key = value.partition("=")[0]
+        return f"--{key.replace('_', '-')} {','.join(f'{each:g}' for each in self._side(key))}"
 
     def _side(self, key: str) -> tuple[float, ...]:
         if key not in self.sides:

@@ -18,7 +18,7 @@ from typing import Generic
 import numpy as np
 import pandas as pd
 
-from adaptbin.config import Hyperparameters
+from adaptbin.config import Hyperparameters, method_version_of
 from adaptbin.metrics import get_metric
 from sweeps.service.choice import Choice
 from sweeps.service.choosing import ChoosingStudy, P
@@ -107,6 +107,7 @@ def choice_of(decision: Decision[Hyperparameters], study: GridStudy, metric: str
         return None
     (card,) = study.cards
     return Choice(
+        method_version=method_version_of(card.architecture.encoder),
         dataset=card.key,
         fingerprint=card.fingerprint,
         architecture=card.architecture,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import adaptbin
-from adaptbin.config import METHOD_VERSION
+from adaptbin.config import ENCODER_VERSIONS, METHOD_VERSION
 from sweeps.service.points import DatasetCard, Study
 
 PACKAGES = (
@@ -95,10 +95,12 @@ def manifest(
     """
     records = list(records)
     seen = {_key(record["runtime"]): record["runtime"] for record in records}
+    encoders = {replica.architecture.encoder for replica in study.all_replicas}
     return {
         "written_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "study": study.name,
         "method_version": METHOD_VERSION,
+        "encoder_versions": {name: ENCODER_VERSIONS[name] for name in sorted(ENCODER_VERSIONS.keys() & encoders)},
         "git": git_state(),
         "versions": versions(),
         "tables": {card.key: _table(card, records) for card in study.cards},

@@ -16,7 +16,7 @@ from adaptbin.config import Budget, EncoderName, Finetuning, Hyperparameters
 from adaptbin.errors import ConfigError
 from sweeps.service.choice import Choice
 from sweeps.service.methods import PRETEXTS, Objective, candidate_words
-from sweeps.service.notes import PRETEXTS_OF, seeds_of_choice
+from sweeps.service.notes import PRETEXTS_OF, basis_of_choice
 from sweeps.service.points import AskedTest, Point, Study, require_each_once
 
 if TYPE_CHECKING:
@@ -164,7 +164,7 @@ class FinetuneStudy(Study):
                 if (ours.budget.probes, ours.budget.probe_epochs) != (Budget.probes, Budget.probe_epochs):
                     probes = f"{ours.budget.probes} x {ours.budget.probe_epochs} epochs of linear probes"
                     probes += f" (full: {Budget.probes} x {Budget.probe_epochs})"
-                how = f"chosen by {probes} on validation with {seeds_of_choice(ours.seeds, self.seeds)}"
+                how = f"chosen by {probes} on validation with {basis_of_choice(ours, self.seeds)}"
             alike.setdefault(f"{how}: {settings}", []).append(dataset)
         return tuple(f"{PRETEXTS_OF} {', '.join(datasets)}, {told}" for told, datasets in alike.items())
 

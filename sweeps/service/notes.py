@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from adaptbin.config import Budget, Finetuning, Hyperparameters, Protocol
-from sweeps.service.choice import CHOSEN_FIELDS
+from sweeps.service.choice import CHOSEN_FIELDS, PAPERS_POINTS, Choice
 from sweeps.service.points import Study
 
 PAPER_SEEDS = 10
@@ -57,8 +57,7 @@ def protocol_notes(study: Study) -> tuple[str, ...]:
             notes.append(f"{title}: {', '.join(differing)}")
     for dataset, choice in study.choices.items():
         point = ", ".join(f"{name} {getattr(choice.hyperparameters, name)}" for name in CHOSEN_FIELDS)
-        with_seeds = seeds_of_choice(choice.seeds, study.seeds)
-        notes.append(f"{POINT} of {dataset}, chosen on validation with {with_seeds}: {point}")
+        notes.append(f"{POINT} of {dataset}, chosen on validation with {basis_of_choice(choice, study.seeds)}: {point}")
     return (*notes, *study.notes)
 
 
@@ -81,10 +80,15 @@ def seeds_and_probes(study: Study) -> str:
     return f"{len(study.seeds)} seed{'s' if len(study.seeds) > 1 else ''} ({probes}; {varies})"
 
 
-def seeds_of_choice(chosen_with: Sequence[int], seeds: Sequence[int]) -> str:
-    """``the same seeds``, or those that a choice was made with, and those of the study that takes it over."""
-    same = set(chosen_with) == set(seeds)
-    return "the same seeds" if same else f"{named_seeds(chosen_with)} (here {named_seeds(seeds)})"
+def basis_of_choice(choice: Choice, seeds: Sequence[int]) -> str:
+    """``the same seeds``, or those that a choice was made with and those of the study that takes it over.
+
+    For a choice of adaptive binning from another grid than the paper's also how many points that had.
+    """
+    same = set(choice.seeds) == set(seeds)
+    told = "the same seeds" if same else f"{named_seeds(choice.seeds)} (here {named_seeds(seeds)})"
+    others = choice.points_compared != PAPERS_POINTS and choice.hyperparameters.pretext == "adaptive_binning"
+    return f"{told} among {choice.points_compared} points (full: {PAPERS_POINTS})" if others else told
 
 
 def named_seeds(seeds: Sequence[int]) -> str:

@@ -29,6 +29,7 @@ from sweeps.service.plan import Resources
 from sweeps.service.point_fields import Value
 from sweeps.service.points import AskedTest
 from sweeps.service.stores import without_password
+from sweeps.service.switches import protocol_of
 
 if TYPE_CHECKING:
     from adaptbin.data.own import Profile
@@ -174,7 +175,7 @@ def _resolve(given: Mapping[str, Any]) -> Options:
             probe_epochs=_or(given.get("probe_epochs"), preset.probe_epochs),
             probes=given.get("probes", Budget().probes),
         ),
-        protocol=_protocol(given),
+        protocol=protocol_of(given),
         pack=given["pack"],
         resources=resources,
         device=device,
@@ -266,16 +267,6 @@ def _default_point(given: Mapping[str, Any]) -> Hyperparameters:
     masking = given["masking"]
     mask_prob = _or(given["mask_prob"], 0.0 if masking == "none" else DEFAULT_MASK_PROB)
     return replace(Hyperparameters(), masking=masking, mask_prob=mask_prob, t_init=given["t_init"])
-
-
-def _protocol(given: Mapping[str, Any]) -> Protocol:
-    """The protocol of that name, with what ``--switch`` changes of it."""
-    switched: dict[str, Any] = {}
-    for name, value in given["switch"]:
-        if name in switched:
-            raise ConfigError(f"a switch must be given once, got {name} as {switched[name]} and as {value}")
-        switched[name] = value
-    return replace(Protocol.named(given["protocol"]), **switched)
 
 
 def _resources(given: Mapping[str, Any]) -> tuple[Resources, str]:

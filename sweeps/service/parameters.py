@@ -62,9 +62,7 @@ def parameters(own: Iterable[click.Parameter]) -> list[click.Parameter]:
         *([_option("--epochs", int, "Pretraining epochs.")] if pretrains else []),
         *([] if finetunes else _probe_options()),
         *own,
-        _protocol_option(),
-        _option("--switch", Switch(), "One choice of the protocol, as decoder_depth=encoder; may be repeated.  "
-                f"Choices: {_switches_help()}.", multiple=True),
+        *_protocol_options(),
         _option("--pack", int, "Most replicas trained together; by default all points of one seed, or fewer where "
                 "cores would stay idle."),
         _option("--cpus-per-pack", float, "Cores of one pack; kernels use one, so more packs beat wider ones.", 1.0),
@@ -233,7 +231,7 @@ def report_options() -> list[click.Parameter]:
         _registered_option(),
         _option("--results", _PATH, "Output folder of other scripts; may be repeated: of two tables of one kind the "
                 "first counts.", required=True, multiple=True),
-        _protocol_option(),
+        *_protocol_options(),
         _option("--output", _PATH, "Folder for report.md and report.csv.  [default: the first of --results]"),
     ]  # fmt: skip
 
@@ -245,6 +243,14 @@ def _registered_option() -> click.Option:
 
 def _protocol_option() -> click.Option:
     return _one("--protocol", ("paper", "released"), "The paper's choices, or those of its released code.", "paper")
+
+
+def _protocol_options() -> list[click.Parameter]:
+    return [
+        _protocol_option(),
+        _option("--switch", Switch(), "One choice of the protocol, as decoder_depth=encoder; may be repeated.  "
+                f"Choices: {_switches_help()}.", multiple=True),
+    ]  # fmt: skip
 
 
 def _switches_help() -> str:

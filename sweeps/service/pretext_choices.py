@@ -124,7 +124,7 @@ def _objective(name: Any) -> Objective:
 
 def _path_for(named: Path, card: DatasetCard) -> Path:
     """The file for a data set.  Raises ConfigError where there is none, or only what the masking study chose."""
-    if named.name == CHOICE_FILE or (named / CHOOSING_STUDY / card.key / CHOICE_FILE).is_file():
+    if (named.is_file() and named.name == CHOICE_FILE) or (named / CHOOSING_STUDY / card.key / CHOICE_FILE).is_file():
         theirs = named / BENCHMARK / card.key / CHOICES_FILE
         if not theirs.is_file():
             raise ConfigError(

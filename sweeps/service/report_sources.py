@@ -15,7 +15,7 @@ from typing import Any
 
 import pandas as pd
 
-from adaptbin.config import METHOD_VERSION, Hyperparameters, Protocol
+from adaptbin.config import ENCODER_VERSIONS, METHOD_VERSION, Hyperparameters, Protocol
 from adaptbin.data.registry import get_card
 from adaptbin.errors import ConfigError, DataError
 from adaptbin.metrics import primary_metric
@@ -129,6 +129,12 @@ class Source:
         checks: list[tuple[str, Any, Any]] = [
             # Manifests of older results do not tell it.
             ("method version", METHOD_VERSION, told.get("method_version", METHOD_VERSION))
+        ]
+        own = told.get("encoder_versions", {})
+        checks += [
+            (f"method version of {encoder}", version, own.get(encoder, METHOD_VERSION))
+            for encoder, version in ENCODER_VERSIONS.items()
+            if encoder in told.get("arms", {}).get("encoder", ())
         ]
         usual = Protocol.named("paper").to_dict()
         wanted, got = ({**usual, **settings} for settings in (protocol.to_dict(), told["protocol"]))

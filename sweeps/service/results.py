@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, Any
 
-from adaptbin.config import METHOD_VERSION, RECORD_SCHEMA, Replica, id_of
+from adaptbin.config import RECORD_SCHEMA, Replica, encoder_of, id_of, method_version_of
 from adaptbin.data.registry import CARDS
 from adaptbin.errors import ResourceError
 from adaptbin.metrics import metrics_of
@@ -212,7 +212,8 @@ def check_record(record: Any, replica_id: str) -> None:
             if not record["scores"][part] or not wanted <= record["scores"][part].keys():
                 raise ValueError(f"all {part} scores must be there, got {_words(record['scores'][part])}")
     identity = record["identity"]
-    if record.get("id") == replica_id == id_of(identity) and identity.get("method_version") == METHOD_VERSION:
+    current = method_version_of(encoder_of(identity))
+    if record.get("id") == replica_id == id_of(identity) and identity.get("method_version") == current:
         return  # the very settings that the id was made from; to build them anew would take ten times as long
     try:
         identity_id = Replica.from_identity(identity).id

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn, Self
 
 import numpy as np
 
-from adaptbin.config import METHOD_VERSION, Replica
+from adaptbin.config import Replica, method_version_of
 from adaptbin.errors import ConfigError
 from adaptbin.metrics import get_metric
 from sweeps.service.parameters_search import Objective
@@ -111,7 +111,7 @@ class SearchStudy(Study):
         """All that decides the values of trials but the space, as plain JSON."""
         (card,) = self.cards
         return {
-            "method_version": METHOD_VERSION,
+            "method_version": method_version_of(card.architecture.encoder),
             "dataset": card.key,
             "fingerprint": card.fingerprint,
             "architecture": card.architecture.to_dict(),

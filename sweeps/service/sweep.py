@@ -30,6 +30,7 @@ from sweeps.service.recorder import Recorder
 from sweeps.service.results import Reading, ResultsStore
 from sweeps.service.steering import Request, Steering
 from sweeps.service.stores import resolve_store
+from sweeps.service.switches import require_readers
 from sweeps.service.work import Change, Job, Runner
 
 # Tables, figures, MLflow, torch and Ray take seconds to import: each is imported where it is needed.
@@ -67,6 +68,7 @@ def run_script(
             if options is None:
                 return 0
             study = build(options)
+            require_readers(study, dict(options.given.get("switch", ())))
             sweep = (kind or Sweep)(options, study, runner or _ray_runner(options))
             return sweep.run() if options.export is None else sweep.export()
     except AdaptBinError as error:

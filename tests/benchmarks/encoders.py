@@ -9,7 +9,6 @@ Dropout, AdamW, a look at validation after every epoch: both sides do all of it.
 
 from __future__ import annotations
 
-import functools
 import json
 import statistics
 import sys
@@ -24,14 +23,12 @@ from torch import Tensor, nn
 
 from adaptbin.config import Architecture, Budget, EncoderName, Finetuning, Hyperparameters, Replica
 from adaptbin.data.encode import EncodedTable
-from adaptbin.data.registry import CARDS
 from adaptbin.encoders.registry import settings_of
 from adaptbin.training.finetune import FineTuning
 from adaptbin.training.pack import finetunings_of
 from tests.benchmarks.children import answers
 from tests.benchmarks.results import table as markdown_table
-from tests.training.golden_trace import load_trace
-from tests.training.tables import small_table
+from tests.benchmarks.shapes import eol_like
 
 ENCODERS: tuple[EncoderName, ...] = get_args(EncoderName)
 
@@ -55,15 +52,6 @@ class Job:
     replicas: int
     """0 is the plain loop, which trains one model."""
     epochs: int
-
-
-@functools.cache
-def eol_like(n_rows: int = 0) -> EncodedTable:
-    """A labelled table with eol's columns and, unless said otherwise, its rows."""
-    shaped = load_trace("eol").table
-    rows = n_rows or round(len(shaped.train) / 0.64)
-    table = small_table(rows, shaped.n_numerical, tuple(shaped.cardinalities))
-    return replace(table, card=replace(table.card, architecture=CARDS["eol"].architecture))
 
 
 class PlainLoop:

@@ -29,8 +29,8 @@ from adaptbin.replicas.streams import kept_units, mask_draws, row_order
 from adaptbin.training.graphs import graphs_for
 from adaptbin.training.pretexts.adaptive_binning import AdaptiveBinning
 from adaptbin.training.probe import probe
-from tests.benchmarks import gpu_encoders
 from tests.benchmarks.gpu_bench import SMALL, Bench, Scale, say
+from tests.benchmarks.gpu_encoders import check_encoder_numbers, check_encoder_replay, encoder_speed
 from tests.benchmarks.shapes import numerical_rows
 from tests.training.golden_trace import load_trace
 from tests.training.tables import small_table
@@ -232,8 +232,8 @@ def job(bench: Bench) -> None:
 
 
 SECTIONS: tuple[Callable[[Bench], None], ...] = (
-    about, check_draws, check_numbers, check_replay, gpu_encoders.check_numbers, gpu_encoders.check_replay, speed, wide,
-    probes, gpu_encoders.speed, job
+    about, check_draws, check_numbers, check_replay, check_encoder_numbers, check_encoder_replay, speed, wide, probes,
+    encoder_speed, job
 )  # fmt: skip
 
 

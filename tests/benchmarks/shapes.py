@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from adaptbin.config import Architecture, Budget, Hyperparameters, Replica
-from adaptbin.data.encode import EncodedRows
+from adaptbin.data.encode import EncodedRows, EncodedTable
 from adaptbin.data.registry import CARDS
 from sweeps.service.panels import SensitivityStudy
 from tests.training.golden_trace import load_trace
@@ -110,3 +110,12 @@ def replicas(name: str, count: int, epochs: int, changes: Mapping[str, Any]) -> 
         )
         for i in range(count)
     ]
+
+
+@functools.cache
+def eol_like(n_rows: int = 0) -> EncodedTable:
+    """A labelled table with eol's columns and, unless said otherwise, its rows."""
+    shaped = load_trace("eol").table
+    rows = n_rows or round(len(shaped.train) / 0.64)
+    table = small_table(rows, shaped.n_numerical, tuple(shaped.cardinalities))
+    return replace(table, card=replace(table.card, architecture=CARDS["eol"].architecture))

@@ -91,7 +91,7 @@ def test_values_come_and_go() -> None:
     assert more.without_value("t_init", 5).without_value("mask_prob", 0.4) == study
     # What has no bins is trained once whatever T is.
     assert len(study.without_value("t_init", 2).points) == 1 + 6 * 3 + 7 + 7
-    assert more.option_for("t_init=5") is None
+    assert more.option_for("t_init=5") == "--t-init 2,5,10"
     with pytest.raises(ConfigError, match=r"unknown side of this grid 'tau' \(known: mask_prob, t_init\)"):
         study.with_value("tau", 0.1)
 
