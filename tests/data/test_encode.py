@@ -180,7 +180,7 @@ REFUSED = {
     ),
     "one class in validation": (
         with_column("risk", lambda v: np.where(np.isin(np.arange(v.size), SPLIT.val), "low", v)),
-        r"labels of val must take two values or more, or they score nothing, got 'low' in all \d+ rows; a split of your own says",
+        r"labels of val must take two values or more, or they score nothing, got 'low' in all \d+ rows; a split",
     ),
     "one class in test": (
         with_column("risk", lambda v: np.where(np.isin(np.arange(v.size), SPLIT.test), "high", v)),
