@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from adaptbin.config import METHOD_VERSION, Budget, Hyperparameters, Protocol
+from adaptbin.config import ENCODER_VERSIONS, METHOD_VERSION, Budget, Hyperparameters, Protocol
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
 from sweeps import sensitivity
@@ -102,6 +102,16 @@ def test_other_conditions_are_refused(tmp_path: Path, changes: dict[str, Any], w
     with pytest.raises(ConfigError, match=f"a choice must be .*{message}") as caught:
         found(f"{words} --choice-from {path}")
     assert "\n" not in str(caught.value)
+
+
+def test_a_choice_is_of_the_version_of_its_encoder() -> None:
+    (encoder, version), *_ = ENCODER_VERSIONS.items()
+    architecture = replace(get_card("eol").architecture, encoder=encoder)
+    card = replace(get_card("eol"), architecture=architecture)
+    conditions: dict[str, Any] = dict(protocol=Protocol(), budget=Budget(), seeds_vary="pretrain", metric="qwk")
+    choice_of(architecture=architecture, method_version=version).require_fit(card, **conditions)
+    with pytest.raises(ConfigError, match=f"made for the method version .*, {version}, got {METHOD_VERSION} in"):
+        choice_of(architecture=architecture).require_fit(card, **conditions)
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from adaptbin.config import Budget
+from adaptbin.config import ENCODER_VERSIONS, Budget
 from adaptbin.data import get_card
 from sweeps.service import manifest as module
 from sweeps.service.manifest import available_cores, git_state, hardware, manifest, training_seconds, versions
+from sweeps.service.methods_finetune import FinetuneStudy
 from sweeps.service.panels import SensitivityStudy, get_panels
 from tests.service.fakes import fake_record
 
@@ -32,7 +33,10 @@ def test_it_tells_where_its_numbers_come_from() -> None:
     assert told["panels"] == {"tau": [1e-5, 1e-4, 1e-3, 1e-2, 1e-1]}
     assert told["options"] == {"preset": "quick"}
     assert [machine["host"] for machine in told["trained_on"]] == [None, {"cpu": "another"}]
-    assert told["versions"] == versions()
+    assert told["versions"] == versions() and told["encoder_versions"] == {}
+    tuned = FinetuneStudy(cards=STUDY.cards, seeds=(0,))
+    told = manifest(tuned, [], options={}, run_seconds=0.0, trained=0)
+    assert told["encoder_versions"] == ENCODER_VERSIONS, "all encoders are trained"
 
 
 def test_training_seconds_is_the_time_in_which_something_was_trained() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from adaptbin.config import Protocol
+from adaptbin.config import ENCODER_VERSIONS, METHOD_VERSION, Protocol
 from adaptbin.errors import ConfigError, DataError
 from sweeps.service.report_sources import FULL, find_sources
 from sweeps.service.report_tables import Report
@@ -17,6 +17,7 @@ from tests.service.report_folders import (
     alternatives_table,
     benchmark_table,
     change_manifest,
+    finetune_tables,
     sensitivity_tables,
     write_study,
 )
@@ -40,6 +41,20 @@ def test_older_results_have_one_default(tmp_path: Path) -> None:
     change_manifest(place, method_version=None, defaults=None, default={"masking": "random", "mask_prob": 0.2})
     (source,) = find_sources([tmp_path], ["eol"], PAPER).of("sensitivity")
     assert source.default.masking == "random"
+
+
+def test_an_encoder_that_changed_alone_is_of_its_own_version(tmp_path: Path) -> None:
+    (encoder, version), *_ = ENCODER_VERSIONS.items()
+    write_study(tmp_path, "finetune", "hfc", finetune_tables("hfc"), arms={"encoder": ["mlp", "resnet"]})
+    assert find_sources([tmp_path], ["hfc"], PAPER).of("finetune")
+    arms = {"encoder": ["mlp", encoder]}
+    write_study(tmp_path, "finetune", "hfc", finetune_tables("hfc"), arms=arms, encoder_versions={encoder: version})
+    assert find_sources([tmp_path], ["hfc"], PAPER).of("finetune")
+    write_study(tmp_path, "finetune", "hfc", finetune_tables("hfc"), arms=arms)
+    with pytest.raises(
+        ConfigError, match=f"must have its method version of {encoder}, {version}, got {METHOD_VERSION}"
+    ):
+        find_sources([tmp_path], ["hfc"], PAPER)
 
 
 def test_a_study_whose_first_table_is_not_there_counts_as_not_run(tmp_path: Path) -> None:
