@@ -49,7 +49,7 @@ class ChoosingStudy(Study, Generic[P]):
         """The study with one more value of a side.  Raises ConfigError when it cannot take it."""
         values = self._side(key)
         if value in values:
-            raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {_words(values)}")
+            raise ConfigError(f"a value to add must be a new one, got {key}={value:g} of {listed_values(values)}")
         value = int(value) if float(value).is_integer() else value
         return self._with_side(key, tuple(sorted((*values, value))))
 
@@ -57,7 +57,7 @@ class ChoosingStudy(Study, Generic[P]):
         """The study without a value of a side.  Raises ConfigError when it is not there, or is the last one."""
         values = self._side(key)
         if value not in values:
-            raise ConfigError(f"a value to cancel must be one of {_words(values)}, got {key}={value:g}")
+            raise ConfigError(f"a value to cancel must be one of {listed_values(values)}, got {key}={value:g}")
         if len(values) == 1:
             raise ConfigError(f"one value must stay, got {key}={value:g}, the last one")
         return self._with_side(key, tuple(known for known in values if known != value))
@@ -78,5 +78,6 @@ class ChoosingStudy(Study, Generic[P]):
         return replace(self, **changed)
 
 
-def _words(values: Sequence[float]) -> str:
+def listed_values(values: Sequence[float]) -> str:
+    """``0.1, 0.2``."""
     return ", ".join(f"{value:g}" for value in values)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, get_args
 
 from adaptbin.config import Hyperparameters, MaskingKind
 from sweeps.service.choice import CHOOSING_STUDY
-from sweeps.service.choosing import ChoosingStudy
+from sweeps.service.choosing import ChoosingStudy, listed_values
 
 if TYPE_CHECKING:
     from sweeps.service.options import Options
@@ -52,7 +52,7 @@ class GridStudy(ChoosingStudy[Hyperparameters]):
         if not changed:
             return ()
         reduced = all(set(got) < set(full) for _, got, full in changed)
-        words = ["{} {} (full: {})".format(name, *map(_listed, (got, full))) for name, got, full in changed]
+        words = ["{} {} (full: {})".format(name, *map(listed_values, (got, full))) for name, got, full in changed]
         return (f"{'Reduced' if reduced else 'Changed'} grid: {', '.join(words)}",)
 
     def probabilities_of(self, masking: MaskingKind) -> tuple[float, ...]:
@@ -102,10 +102,6 @@ class MaskingStudy(GridStudy):
         from sweeps.service.publish_masking import publish  # what draws takes seconds to import
 
         return publish(self, records, folder, primary=options.primary, show_test=options.show_test, manifest=manifest)
-
-
-def _listed(values: Sequence[float]) -> str:
-    return ", ".join(f"{value:g}" for value in values)
 
 
 def point_words(hyperparameters: Hyperparameters) -> str:

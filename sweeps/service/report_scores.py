@@ -58,10 +58,10 @@ def scores_frame(sources: Sources) -> pd.DataFrame:
     """One row per number of the paper and study that ran it, with columns :data:`COLUMNS`.
 
     `gap` is ours minus the paper's; `within_paper_sd` says whether its size is at most the paper's sd as printed, and
-    `may_be_within` whether it is more by so little that rounding may be why; both are False
-    where a seed diverged, for a mean over the others would praise what lost its worst.  `role` is "primary" for the
-    metric of the protocol; ordinal data sets have a second row for the other order of labels, "exploratory", since
-    epochs and settings were not chosen by it.
+    `may_be_within` whether it is more by so little that rounding may be why; both are False where a seed diverged, for
+    a mean over the others would praise what lost its worst.  `role` is "primary" for the metric of the protocol;
+    ordinal data sets have a second row for the other order of labels, "exploratory", since epochs and settings were
+    not chosen by it.
     """
     studies: dict[str, Callable[[Source], Iterator[dict[str, Any]]]] = {
         "benchmark": _benchmark,
