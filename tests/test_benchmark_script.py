@@ -18,6 +18,7 @@ from tests.scripts import (
     CountingRunner,
     artifacts_in_mlflow,
     at_twelve_seconds,
+    check_refused,
     diverging,
     results,
     runs_in_mlflow,
@@ -185,6 +186,55 @@ class TestTheSameService:
         assert (row["status"], row["n"], row["n_diverged"], row["rank"]) == ("diverged", 0, 2, 13)
         assert "| † |" in (folder_of(tmp_path) / "table.md").read_text()
         assert "†2" in (folder_of(tmp_path) / "figure.svg").read_text()
+
+
+@pytest.mark.usefixtures("no_mlflow")
+class TestChoiceFrom:
+    def test_all_methods_start_from_what_the_masking_study_chose(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert run(f"{BOTH} --seeds 2", tmp_path, script=masking) == 0
+        runner = CountingRunner()
+        assert run(f"{BOTH} --seeds 2 --choice-from {tmp_path}", tmp_path, runner) == 0
+        trained = [replica for job in runner.jobs for pack in job.packs for replica in pack.replicas]
+        assert {replica.hyperparameters.pretext for replica in trained} >= {"value_recon", "bin_recon"}
+        for dataset in ("breast_cancer", "diabetes"):
+            chosen = json.loads((tmp_path / "masking" / dataset / "choice.json").read_text())["hyperparameters"]
+            table = pd.read_csv(folder_of(tmp_path, dataset) / "table.csv", keep_default_na=False, na_values=[""])
+            assert set(table["n_candidates"]) == {1} and len(table) == 13
+            assert set(table.loc[table["masking"] != "none", "mask_prob"]) == {chosen["mask_prob"] or 0.2}
+            assert set(table["t_init"].dropna()) == {chosen["t_init"]}
+            manifest = json.loads((folder_of(tmp_path, dataset) / "manifest.json").read_text())
+            assert manifest["choices"][dataset]["hyperparameters"] == chosen
+            for name in ("caption.txt", "table.md", "table.tex"):
+                assert "Nothing was tuned" in (folder_of(tmp_path, dataset) / name).read_text()
+        assert "Nothing was tuned" in (folder_of(tmp_path, "breast_cancer+diabetes") / "caption.txt").read_text()
+        # Results are shared with the tuned benchmark: the masking study's 14 points are there, and 10 of these 13.
+        capsys.readouterr()
+        assert run(f"{BOTH} --seeds 2 --plan", tmp_path) == 0
+        assert f"188 replicas, {2 * 28 + len(trained)} done" in capsys.readouterr().out
+
+    @pytest.mark.parametrize(
+        ("words", "message"),
+        [
+            ("--choice-from nowhere", "choice-from must be a choice.json, or a folder that holds"),
+            (
+                "--choice-from nowhere --t-init 10",
+                "--choice-from sets mask_prob, t_init, so it takes none of them, got --t-init",
+            ),
+            ("--choice-from nowhere --mask-prob 0.2", "got --mask-prob"),
+        ],
+    )
+    def test_bad_input_is_refused(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: str, message: str
+    ) -> None:
+        check_refused(benchmark, f"{SHORT} {words}", message, tmp_path / "out", capsys)
+
+    def test_a_choice_of_another_budget_is_refused(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        assert run(f"{SHORT} --seeds 1", tmp_path, script=masking) == 0
+        capsys.readouterr()
+        words = f"{SHORT} --seeds 1 --probes 3 --choice-from {tmp_path}"
+        check_refused(benchmark, words, "a choice must be made for the budget of the study", tmp_path / "out", capsys)
 
 
 @pytest.mark.usefixtures("no_mlflow")

@@ -28,6 +28,11 @@ LATEX_NOTE = (
 def tuning_text(study: BenchmarkStudy) -> str:
     """How each method's p_m and T were chosen."""
     sides = {name: ", ".join(map(str, values)) for name, values in study.extent.items()}
+    if not study.is_tuned:
+        return (
+            f"No method was tuned: p_m {sides['mask_prob']} where it masks, T (T_init of adaptive bins) "
+            f"{sides['t_init']} where it has bins, as adaptive binning was chosen on validation."
+        )
     counts = sorted({len(candidates) for candidates in study.candidates.values()})
     return (
         f"Each method was tuned on validation: p_m {sides['mask_prob']} where it masks, T (T_init of adaptive bins) "
@@ -69,7 +74,8 @@ def caption_text(tables: BenchmarkTables, study: BenchmarkStudy) -> str:
     lines = [
         f"Linear probes of {dataset}: test {axis_metric(metric)}{rows} of {len(table)} methods. Dots and bars: mean ± "
         f"sd over {seeds_and_probes(study)}; small dots: single seeds. Beside them: the p_m and T that validation "
-        "chose, and the same numbers in print; bold: the best mean.",
+        f"chose{'' if study.is_tuned else ' for adaptive binning'}, and the same numbers in print; bold: the best "
+        "mean.",
         tuning_text(study),
         f"No test was planned within one data set: differences are descriptive{_error_text(error)}.",
         *undecided_text(table),
@@ -179,8 +185,9 @@ def table_caption(table: pd.DataFrame, study: BenchmarkStudy) -> str:
     notes = "".join(f" {note}." for note in protocol_notes(study))
     seeds = f"mean ± sd over {len(study.seeds)} seeds" if len(study.seeds) > 1 else "1 seed"
     errors = any(get_metric(name).in_target_units for name in table["metric"].unique())
+    tuned = "; p_m and T of each method were chosen on validation" if study.is_tuned else ""
     ranks = " Ranks are descriptive." if table["dataset"].nunique() > 1 else ""
     return (
-        f"Linear probes: test scores × 100{', errors in target units' if errors else ''}, {seeds}; p_m and T of each "
-        f"method were chosen on validation. Bold: best; underlined: second best.{ranks}{notes}"
+        f"Linear probes: test scores × 100{', errors in target units' if errors else ''}, {seeds}{tuned}. "
+        f"Bold: best; underlined: second best.{ranks}{notes}"
     )

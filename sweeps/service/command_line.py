@@ -78,16 +78,17 @@ def flat_names(lists: Sequence[Sequence[T]]) -> tuple[T, ...]:
 
 
 def _refuse_two_defaults(context: click.Context) -> None:
-    """Raise ConfigError when the default point is both typed and taken from a choice."""
+    """Raise ConfigError when something is both typed and taken from a choice."""
     if context.params.get("choice_from") is None:
         return
+    chosen = [name for name in CHOSEN_FIELDS if name in context.params]
     typed = [
         f"--{name.replace('_', '-')}"
-        for name in CHOSEN_FIELDS
+        for name in chosen
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE
     ]
     if typed:
-        raise ConfigError(f"--choice-from sets {', '.join(CHOSEN_FIELDS)}, so it takes none of them, got {typed[0]}")
+        raise ConfigError(f"--choice-from sets {', '.join(chosen)}, so it takes none of them, got {typed[0]}")
 
 
 def _join_lists(arguments: Sequence[str]) -> list[str]:

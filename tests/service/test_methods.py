@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from adaptbin.config import Budget, Hyperparameters, Protocol
 from adaptbin.data import get_card
 from adaptbin.errors import ConfigError
+from sweeps.service.captions_benchmark import table_caption, tuning_text
+from sweeps.service.choice import Choice
+from sweeps.service.decision import Decision, choice_of
 from sweeps.service.grid import MaskingStudy
 from sweeps.service.methods import METHODS, PRETEXTS, BenchmarkStudy, Method
+from sweeps.service.notes import is_departure, protocol_notes
 from sweeps.service.plan import make_plan
 from sweeps.service.projection import describe_point
 from tests.service.synthetic import PAPER
@@ -81,6 +86,58 @@ def test_methods_that_cannot_be_are_refused() -> None:
         BenchmarkStudy(cards=(get_card("eol"),), t_inits=(1, 2))
     with pytest.raises(ConfigError, match="got masking 'constant' with mask_prob 0.0"):
         study.with_value("mask_prob", 0)
+
+
+def made(dataset: str, **chosen: object) -> Choice:
+    study = MaskingStudy(cards=(get_card(dataset),))
+    decision = Decision(replace(Hyperparameters(), **chosen), reason="", n_points=14, n_diverged=0, val_mean=0.9)
+    choice = choice_of(decision, study, "auc")
+    assert choice is not None
+    return choice
+
+
+class TestNothingTuned:
+    """All methods start from what the masking study chose for adaptive binning, each data set from its own."""
+
+    study = BenchmarkStudy(
+        cards=(get_card("hfc"), get_card("ilpd")),
+        choices={
+            "hfc": made("hfc", masking="random", mask_prob=0.3, t_init=10),
+            "ilpd": made("ilpd"),
+        },
+    )
+
+    @pytest.mark.parametrize(("dataset", "mask_prob", "t_init"), [("hfc", 0.3, 10), ("ilpd", 0.2, 2)])
+    def test_every_method_has_the_p_m_and_t_of_the_choice(self, dataset: str, mask_prob: float, t_init: int) -> None:
+        points = self.study.unique_points_of(dataset)
+        assert [self.study.method_of(point) for point in points] == list(METHODS)
+        assert self.study.only(dataset).points == points
+        for method, point in zip(METHODS, points, strict=True):
+            assert point.mask_prob == (0 if method.masking == "none" else mask_prob)
+            assert point.t_init == (t_init if method.has_bins else 2)
+            assert point in BenchmarkStudy(cards=(get_card(dataset),)).points  # so results are shared
+        chosen = self.study.default_of(dataset)
+        assert chosen in points and self.study.method_of(chosen).objective == "Ours"
+
+    def test_that_is_told(self) -> None:
+        assert self.study.extent["mask_prob"] == [0.2, 0.3] and self.study.extent["t_init"] == [2, 10]
+        *defaults, untuned = protocol_notes(self.study)
+        assert len(defaults) == 2 and is_departure(untuned) and not any(map(is_departure, defaults))
+        assert untuned.startswith(
+            "Nothing was tuned: all methods have the p_m and T that validation chose for adaptive"
+        )
+        assert tuning_text(self.study.only("hfc")).startswith(
+            "No method was tuned: p_m 0.3 where it masks, T (T_init of"
+        )
+        assert "of each method were chosen" not in table_caption(
+            pd.DataFrame({"metric": ["auc"], "dataset": "hfc"}), self.study
+        )
+
+    def test_no_value_is_added_or_cancelled(self) -> None:
+        for change in (self.study.with_value, self.study.without_value):
+            value = 0.4 if change == self.study.with_value else 0.1
+            with pytest.raises(ConfigError, match="p_m and T are those of --choice-from, so none is added or canc"):
+                change("mask_prob", value)
 
 
 def test_values_come_and_go() -> None:
