@@ -58,7 +58,8 @@ def benchmark_figure(tables: BenchmarkTables, study: BenchmarkStudy) -> Figure:
     one = len(study.seeds) == 1
     key = (
         f"{'Dots: one seed' if one else f'Dots and bars: mean ± sd over {len(study.seeds)} seeds; small dots: seeds'}. "
-        "p_m and T (T_init of adaptive bins) were chosen on validation."
+        f"p_m and T (T_init of adaptive bins) {'were' if study.is_tuned else 'are those'} chosen on validation"
+        f"{'' if study.is_tuned else ' for adaptive binning'}."
     )
     counts = "†n: n replicas of a method's candidates diverged." if (tables.table["n_diverged"] > 0).any() else ""
     texts = [" ".join(filter(None, [key, counts, *undecided_text(tables.table)]))]
