@@ -1,7 +1,7 @@
-"""Score models that need no pretraining on the same split: gradient boosting, a linear model, and XGBoost if installed.
+"""Score what needs no pretraining on the same split: a constant, gradient boosting, a linear model, and XGBoost.
 
-Each is fitted to the train rows with its defaults, to numbers and declared categories as they are; validation and test
-are scored once. The report sets these scores beside those of pretraining.
+XGBoost is there if it is installed. Each is fitted to the train rows with its defaults, to numbers and declared
+categories as they are; validation and test are scored once. The report sets these scores beside those of pretraining.
 """
 
 from __future__ import annotations

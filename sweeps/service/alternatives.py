@@ -37,9 +37,13 @@ class Alternative:
 
 
 def installed_alternatives(task: Task) -> tuple[Alternative, ...]:
-    """Gradient boosting, a linear model, and XGBoost where the extra ``baselines`` is installed."""
+    """A constant, gradient boosting, a linear model, and XGBoost where the extra ``baselines`` is installed."""
     linear = "logistic regression" if task.is_classification else "ridge regression"
-    found = [Alternative("HistGradientBoosting", _gradient_boosting), Alternative(linear, _linear_model)]
+    found = [
+        Alternative("constant prediction", _constant),
+        Alternative("HistGradientBoosting", _gradient_boosting),
+        Alternative(linear, _linear_model),
+    ]
     if find_spec("xgboost") is not None:
         found.append(Alternative("XGBoost", _xgboost))
     return tuple(found)
@@ -150,6 +154,13 @@ def _target(table: Table) -> npt.NDArray[Any]:
     if levels is None:
         return np.asarray(table.target, dtype=np.float64)
     return np.array([levels.index(label) if label else -1 for label in table.target], dtype=np.int64)
+
+
+def _constant(card: Card, seed: int) -> Any:
+    """The train rows' mean, or the shares of their classes: what reads no column, and any model should beat."""
+    from sklearn.dummy import DummyClassifier, DummyRegressor
+
+    return DummyClassifier(strategy="prior") if card.task.is_classification else DummyRegressor()
 
 
 def _gradient_boosting(card: Card, seed: int) -> Any:

@@ -23,16 +23,36 @@ from sweeps.service.alternatives import Alternative, installed_alternatives, sco
 PAPER = Protocol()
 
 
-def of_scikit_learn(task: Task) -> list[Alternative]:
-    return [model for model in installed_alternatives(task) if model.name != "XGBoost"]
+def that_learn(task: Task) -> list[Alternative]:
+    return [model for model in installed_alternatives(task) if model.name not in ("XGBoost", "constant prediction")]
 
 
-CLASSIFIERS, REGRESSORS = of_scikit_learn(Task.BINARY), of_scikit_learn(Task.REGRESSION)
+CLASSIFIERS, REGRESSORS = that_learn(Task.BINARY), that_learn(Task.REGRESSION)
 
 
 @pytest.fixture(scope="module")
 def table() -> Table:
     return load_table("breast_cancer")
+
+
+def test_a_constant_is_the_least_that_a_model_must_beat(real_table: Any, table: Table) -> None:
+    """Against its own arithmetic: an AUC of ½, a kappa of 0, and errors from the mean of train."""
+    for source in (table, real_table("eol"), real_table("pt")):
+        classes = source.card.levels is not None
+        constant = installed_alternatives(Task(source.card.task))[0]
+        (row,) = scores_frame(source, seeds=(0, 1), protocol=PAPER, alternatives=[constant]).to_dict("records")
+        assert (row["model"], row["depends_on_seed"]) == ("constant prediction", False)
+        train, val, test = (np.asarray(source.target)[rows] for rows in split_rows(source))
+        if not classes:
+            mean = train.mean()
+            for part, values in (("val", val), ("test", test)):
+                assert row[part] == pytest.approx(np.sqrt(np.mean((values - mean) ** 2)), rel=1e-12)
+            assert row["test_r2"] < 0  # other patients, another mean
+            continue
+        assert row["test"] == (0.5 if row["metric"] == "auc" else 0)
+        levels, counts = np.unique(train, return_counts=True)
+        if row["metric"] != "auc":
+            assert row["test_accuracy"] == np.mean(test == levels[counts.argmax()])
 
 
 def test_breast_cancer_and_diabetes(table: Table) -> None:
@@ -57,11 +77,11 @@ def test_eol(real_table: Any) -> None:
 
 
 def test_xgboost_is_one_where_it_is_installed(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
-    models = installed_alternatives(Task.BINARY)
-    assert [model.name for model in models] == ["HistGradientBoosting", "logistic regression", "XGBoost"]
-    scores = scores_frame(table, seeds=(0, 1), protocol=PAPER, alternatives=models[2:])
+    *others, xgboost = installed_alternatives(Task.BINARY)
+    assert [model.name for model in others] == ["constant prediction", "HistGradientBoosting", "logistic regression"]
+    scores = scores_frame(table, seeds=(0, 1), protocol=PAPER, alternatives=[xgboost])
     assert scores["model"].to_list() == ["XGBoost"] and scores["test"].item() > 0.97
-    (regressor,) = installed_alternatives(Task.REGRESSION)[2:]
+    *_, regressor = installed_alternatives(Task.REGRESSION)
     diabetes = scores_frame(load_table("diabetes"), seeds=(0,), protocol=PAPER, alternatives=[regressor])
     assert diabetes["model"].to_list() == ["XGBoost"] and 50 < diabetes["test"].item() < 80
     monkeypatch.setattr(alternatives, "find_spec", lambda name: None)
@@ -181,4 +201,4 @@ def test_the_script_refuses(words: list[str], message: str, capsys: pytest.Captu
 
 def test_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     assert script.main(["--help"]) == 0
-    assert "Score models that need no pretraining" in capsys.readouterr().out
+    assert "Score what needs no pretraining" in capsys.readouterr().out
