@@ -31,7 +31,7 @@ def tuning_text(study: BenchmarkStudy) -> str:
     if not study.is_tuned:
         return (
             f"No method was tuned: p_m {sides['mask_prob']} where it masks, T (T_init of adaptive bins) "
-            f"{sides['t_init']} where it has bins, as adaptive binning was chosen on validation."
+            f"{sides['t_init']} where it has bins, everything else at the default."
         )
     counts = sorted({len(candidates) for candidates in study.candidates.values()})
     return (
