@@ -18,7 +18,12 @@ from sweeps.service.parameters import choice_options, export_options, seeds_vary
 from sweeps.service.sweep import run_script
 from sweeps.service.work import Runner
 
-OPTIONS = (*tuning_options(), *choice_options(), *seeds_vary_options(), *export_options())
+OPTIONS = (
+    *tuning_options(),
+    *choice_options("mask-prob and t-init of all methods, which then are not tuned,"),
+    *seeds_vary_options(),
+    *export_options(),
+)
 """Options besides those of all scripts."""
 
 

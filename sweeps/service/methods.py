@@ -91,6 +91,7 @@ METHODS = (
 
 
 _BY_PRETEXT = {(method.pretext, method.masking): method for method in METHODS}
+"""Pretext and masking of a point -> its method."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -166,12 +166,11 @@ def pretext_choice_options() -> list[click.Parameter]:
     ]  # fmt: skip
 
 
-def choice_options() -> list[click.Parameter]:
-    """The default point of each data set as the masking study chose it."""
+def choice_options(taken: str = "masking, mask-prob and t-init of each data set") -> list[click.Parameter]:
+    """What the masking study chose for each data set; ``taken``: what of it is taken over, in words."""
     return [
-        _option("--choice-from", click.Path(path_type=Path),
-                "Take masking, mask-prob and t-init of each data set from what masking.py chose: its --output, or a "
-                "choice.json."),
+        _option("--choice-from", _PATH,
+                f"Take {taken} from what masking.py chose: its --output, or a choice.json."),
     ]  # fmt: skip
 
 
