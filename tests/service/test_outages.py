@@ -41,7 +41,7 @@ def test_a_locked_database_is_waited_for(store):
     found = records()
     with closing(sqlite3.connect(store.database)) as other, Tracker(store, on_problem=problems.append) as tracker:
         study = begin(tracker, found)
-        wait_for(lambda: tracker.page(study))
+        wait_for(lambda: tracker._written["studies"])
         other.execute("BEGIN EXCLUSIVE")
         tracker.replica(study, partial(dict, found[0]))
         wait_for(lambda: problems, 60.0)  # 20 s, the patience that MLflow asks of SQLite
@@ -105,7 +105,7 @@ def test_an_experiment_deleted_in_mid_run_is_brought_back(store):
     found = records()
     with Tracker(store, on_problem=problems.append) as tracker:
         study = begin(tracker, found)
-        wait_for(lambda: tracker.page(study))
+        wait_for(lambda: tracker._written["studies"])
         client = MlflowClient(store.tracking_uri)
         client.delete_experiment(client.get_experiment_by_name("adaptbin/eol").experiment_id)
         log(tracker, study, found)
