@@ -15,7 +15,7 @@ from sweeps.service.captions_choosing import mark_key
 from sweeps.service.captions_masking import choice_text
 from sweeps.service.figures_heat import CELL_HEIGHT, CELL_WIDTH, Side, colour_scale, draw_bar, draw_map
 from sweeps.service.figures_style import SETTINGS, draw_footer
-from sweeps.service.grid import MASKINGS, MaskingStudy
+from sweeps.service.grid import MASKINGS, MaskingStudy, mask_probs_of
 from sweeps.service.layout import FOOTER_LINE, wrap_footer
 from sweeps.service.notes import protocol_notes
 from sweeps.service.tables_masking import MaskingTables
@@ -32,7 +32,7 @@ def masking_figure(tables: MaskingTables, study: MaskingStudy, *, show_test: boo
     """
     (dataset,), points = study.datasets, tables.points
     metric = get_metric(points["metric"].iloc[0])
-    widths = [CELL_WIDTH * len(study.probabilities_of(masking)) for masking in MASKINGS]
+    widths = [CELL_WIDTH * len(mask_probs_of(masking, study.mask_probs)) for masking in MASKINGS]
     across = sum(widths) + _GAP * (len(widths) - 1)
     width, heights = _LEFT + across + _BAR_GAP + _BAR + _RIGHT, CELL_HEIGHT * len(study.t_inits)
     key = f"{choice_text(tables, study)}{mark_key(points)}"
@@ -46,7 +46,7 @@ def masking_figure(tables: MaskingTables, study: MaskingStudy, *, show_test: boo
         left = _LEFT
         for masking, of_masking in zip(MASKINGS, widths, strict=True):
             axes = figure.add_axes((left / width, bottom / height, of_masking / width, heights / height))
-            sides = Side("mask_prob", study.probabilities_of(masking)), Side("t_init", study.t_inits)
+            sides = Side("mask_prob", mask_probs_of(masking, study.mask_probs)), Side("t_init", study.t_inits)
             of_this = points[points["masking"] == masking]
             draw_map(axes, of_this, *sides, scale, prefix=f"{masking}-", show_test=show_test)
             axes.set_title(masking, size=7.5, pad=3)

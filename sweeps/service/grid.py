@@ -33,6 +33,11 @@ GRID = ("masking", "mask_prob", "t_init")
 """Fields of :class:`adaptbin.config.Hyperparameters` that the masking study moves; columns that name its points."""
 
 
+def mask_probs_of(masking: MaskingKind, mask_probs: Sequence[float]) -> tuple[float, ...]:
+    """Those p_m, of ``mask_probs``, that a kind of masking is trained with: 0 alone where nothing is masked."""
+    return (0.0,) if masking == "none" else tuple(mask_probs)
+
+
 @dataclass(frozen=True, kw_only=True)
 class GridStudy(ChoosingStudy[Hyperparameters]):
     """Points that differ in masking, p_m and T_init, among which validation chooses."""
@@ -55,10 +60,6 @@ class GridStudy(ChoosingStudy[Hyperparameters]):
         words = ["{} {} (full: {})".format(name, *map(listed_values, (got, full))) for name, got, full in changed]
         return (f"{'Reduced' if reduced else 'Changed'} grid: {', '.join(words)}",)
 
-    def probabilities_of(self, masking: MaskingKind) -> tuple[float, ...]:
-        """p_m that a kind of masking is trained with."""
-        return (0.0,) if masking == "none" else self.mask_probs
-
     def unique_points_of(self, dataset: str) -> tuple[Hyperparameters, ...]:
         """The same grid for every data set."""
         return self.points
@@ -78,7 +79,7 @@ class MaskingStudy(GridStudy):
         return tuple(
             replace(self.default, masking=masking, mask_prob=mask_prob, t_init=t_init)
             for masking in MASKINGS
-            for mask_prob in self.probabilities_of(masking)
+            for mask_prob in mask_probs_of(masking, self.mask_probs)
             for t_init in self.t_inits
         )
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from adaptbin.config import Hyperparameters, MaskingKind, PretextName
 from adaptbin.errors import ConfigError
-from sweeps.service.grid import DEFAULT_MASK_PROB, MASKINGS, GridStudy
+from sweeps.service.grid import DEFAULT_MASK_PROB, MASKINGS, GridStudy, mask_probs_of
 
 if TYPE_CHECKING:
     from sweeps.service.options import Options
@@ -131,7 +131,7 @@ class BenchmarkStudy(GridStudy):
                 replace(
                     self.default, pretext=method.pretext, masking=method.masking, mask_prob=mask_prob, t_init=t_init
                 )
-                for mask_prob in ((0.0,) if method.masking == "none" else mask_probs)
+                for mask_prob in mask_probs_of(method.masking, mask_probs)
                 for t_init in (t_inits if method.has_bins else (self.default.t_init,))
             )
             for method in METHODS

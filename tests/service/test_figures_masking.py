@@ -13,7 +13,7 @@ from adaptbin.config import Budget, Hyperparameters, Protocol
 from sweeps.service.captions_masking import caption_text
 from sweeps.service.figures_masking import masking_figure
 from sweeps.service.figures_style import save_figure
-from sweeps.service.grid import MASKINGS, MaskingStudy
+from sweeps.service.grid import MASKINGS, MaskingStudy, mask_probs_of
 from sweeps.service.tables_masking import masking_tables
 from tests.service.heat import check_words_can_be_read, texts
 from tests.service.synthetic import METRIC_OF, FakeCard, make_grid_records, peaked, seeds
@@ -118,7 +118,10 @@ def test_each_score_stands_in_its_cell():
     for axes, masking in zip(masking_figure(tables, study).axes, MASKINGS, strict=False):
         for row in tables.points[tables.points["masking"] == masking].to_dict("records"):
             (text,) = (text for text in axes.texts if text.get_gid() == f"value-{name_of(row)}")
-            column, line = study.probabilities_of(masking).index(row["mask_prob"]), study.t_inits.index(row["t_init"])
+            column, line = (
+                mask_probs_of(masking, study.mask_probs).index(row["mask_prob"]),
+                study.t_inits.index(row["t_init"]),
+            )
             assert text.get_position() == (column, line)
             assert (text.get_weight() == "bold") == row["chosen"]
     (frame,) = (patch for axes in masking_figure(tables, study).axes for patch in axes.patches if patch.get_gid())
