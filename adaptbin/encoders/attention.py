@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from adaptbin import native
 from adaptbin.encoders.products import Parameters, linear
 
 
@@ -20,10 +23,34 @@ def normalise(name: str, x: Tensor, parameters: Parameters) -> Tensor:
     return torch.addcmul(bias, functional.layer_norm(x, x.shape[-1:]), weight)
 
 
-def reglu(x: Tensor) -> Tensor:
-    """x [.., 2 H] -> a * relu(b) [.., H], where a is the first half of x and b the second (Shazeer 2020)."""
+def reglu(x: Tensor, kept: Tensor | None, probability: float) -> Tensor:
+    """x [R, B, T, 2 H] -> a * relu(b) [R, B, T, H], where a is the first half of x and b the second (Shazeer 2020).
+
+    Then dropout with the units ``kept`` [R or 1, B, T * H], or without any (None).
+    """
+    if native.serves(x):
+        scale = 1.0 if kept is None else 1.0 / (1.0 - probability)
+        units = None if kept is None else kept.reshape(len(kept), -1, x.shape[-1] // 2)
+        gated: Tensor = _Gated.apply(x.flatten(1, 2), units, scale)  # type: ignore[no-untyped-call]
+        return gated.view(*x.shape[:3], -1)
     first, gate = x.chunk(2, dim=-1)
-    return first * gate.relu()
+    return drop(first * gate.relu(), kept, probability)
+
+
+class _Gated(torch.autograd.Function):
+    """Values times gates by compiled kernels: one pass each way, and nothing kept but the input."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, kept: Tensor | None, scale: float) -> Tensor:
+        x = x.contiguous()
+        ctx.save_for_backward(x, kept)
+        ctx.scale = scale
+        return native.gate_forward(x, kept, scale)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> Any:
+        x, kept = ctx.saved_tensors
+        return native.gate_backward(x, kept, ctx.scale, gradients[0].contiguous()), None, None
 
 
 def drop(x: Tensor, kept: Tensor | None, probability: float) -> Tensor:

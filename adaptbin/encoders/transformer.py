@@ -138,7 +138,7 @@ class TokenTransformer(AutogradEncoder):
         """See :class:`adaptbin.encoders.base.ReplicaEncoder`.
 
         Tokens before, inside and after each of two normalisations of a block; of its feed-forward part the two halves,
-        the gates, and what is left of their product.
+        the gates, and what is left of their product; compiled kernels keep less.
         """
         tokens, config = self._tokeniser.count, self.config
         mixed = sum(self._mixing.kept_numbers(tokens, queries) for queries in self._queries)
@@ -192,8 +192,8 @@ class TokenTransformer(AutogradEncoder):
             read = self._mixing(source, queries, own.within("attention"), _next(masks, config.attention_dropout))
             read = drop(read, _next(masks, config.residual_dropout), config.residual_dropout)
             tokens = tokens[:, :, :queries] + read
-            units = reglu(linear_tokens("hidden", normalise("hidden_norm", tokens, own), own))
-            units = drop(units, _next(masks, config.ffn_dropout), config.ffn_dropout)
+            hidden = linear_tokens("hidden", normalise("hidden_norm", tokens, own), own)
+            units = reglu(hidden, _next(masks, config.ffn_dropout), config.ffn_dropout)
             added = drop(
                 linear_tokens("out", units, own), _next(masks, config.residual_dropout), config.residual_dropout
             )

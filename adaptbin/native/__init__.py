@@ -22,6 +22,8 @@ __all__ = [
     "Heads",
     "Optimizer",
     "adamw",
+    "gate_backward",
+    "gate_forward",
     "instruction_set",
     "linear_backward",
     "linear_forward",
@@ -228,3 +230,34 @@ def normalise_backward(
         )
     )
     return below, of_weight, of_bias
+
+
+def _units(kept: Tensor | None) -> tuple[int | None, int]:
+    if kept is None:
+        return None, 0
+    return kept.data_ptr(), kept.stride(0) if kept.shape[0] > 1 else 0
+
+
+def gate_forward(x: Tensor, kept: Tensor | None, scale: float) -> Tensor:
+    """x [R, N, 2 H], contiguous: values, then gates -> value * max(gate, 0) [R, N, H].
+
+    With kept [R or 1, N, H] bool, contiguous but over R, times ``scale``, and 0 where a unit is not kept.
+    """
+    replicas, rows, both = x.shape
+    out = x.new_empty(replicas, rows, both // 2)
+    _check(
+        _library().adaptbin_gate_forward(replicas, rows, both // 2, x.data_ptr(), *_units(kept), scale, out.data_ptr())
+    )
+    return out
+
+
+def gate_backward(x: Tensor, kept: Tensor | None, scale: float, gradient: Tensor) -> Tensor:
+    """Gradient [R, N, 2 H] of x, from ``gradient`` [R, N, H] of :func:`gate_forward`'s output, contiguous."""
+    replicas, rows, both = x.shape
+    below = x.new_empty(x.shape)
+    _check(
+        _library().adaptbin_gate_backward(
+            replicas, rows, both // 2, x.data_ptr(), *_units(kept), scale, gradient.data_ptr(), below.data_ptr()
+        )
+    )
+    return below

@@ -15,7 +15,7 @@ from adaptbin.errors import ConfigError
 SWITCH = "ADAPTBIN_NATIVE"
 """Environment variable: "0" trains without compiled kernels, a name ("avx2") asks for one instruction set."""
 
-INTERFACE = 3
+INTERFACE = 4
 """What ``adaptbin_interface`` of the C sources returns."""
 
 
@@ -64,6 +64,8 @@ _SIGNATURES = {
     "adaptbin_adamw": [POINTER(Optimizer), c_double, c_double, c_double],
     "adaptbin_normalise_forward": [*[c_long] * 4, c_double, c_void_p, *[c_void_p, c_long] * 2, *[c_void_p] * 5],
     "adaptbin_normalise_backward": [*[c_long] * 4, *[c_void_p] * 3, c_long, *[c_void_p] * 4],
+    "adaptbin_gate_forward": [*[c_long] * 3, *[c_void_p] * 2, c_long, c_double, c_void_p],
+    "adaptbin_gate_backward": [*[c_long] * 3, *[c_void_p] * 2, c_long, c_double, *[c_void_p] * 2],
 }
 
 

@@ -17,8 +17,9 @@ from tests.strategies import seeds
 
 HALF_ULP = 2.0**-24
 SENTINEL = -7.25
-SIZES = st.one_of(st.integers(1, 70), st.sampled_from([16, 32, 48, 64, 95, 96, 97, 128, 131]))
-"""Around every tile there is: 16 and 32 columns, 6 and 12 rows, blocks of 8 and 16; and what fits none."""
+SIZES = st.one_of(st.integers(1, 70), st.sampled_from([16, 32, 48, 64, 95, 96, 97, 128, 131, 193, 251, 400]))
+"""Around every tile there is: 16 and 32 columns, 6 and 12 rows, transposed blocks of 8 and 16; around chunks of 192 and
+blocks of 240; and what fits none."""
 
 pytestmark = pytest.mark.skipif(not usable_sets(), reason="no compiled kernels for this processor")
 

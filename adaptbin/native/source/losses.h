@@ -162,7 +162,8 @@ TARGET static int K(reconstruct)(const Heads *h, long rows, const float *hidden,
                                  float *below) {
     const long columns = h->n_categorical + h->n_numerical;
     const long padded = (rows + PANEL - 1) / PANEL * PANEL;
-    const size_t rooms[] = {K(room)(h->most_rows, h->width), K(room)(h->most_rows, rows), K(room)(rows, h->most_rows)};
+    const size_t rooms[] = {K(room)(h->most_rows, rows, h->width), K(room)(h->most_rows, h->width, rows),
+                            K(room)(rows, h->width, h->most_rows)};
     const size_t n_logits = (size_t)h->most_rows * padded;
     size_t n_room = 0;
     for (int i = 0; i < 3; i++) n_room = rooms[i] > n_room ? rooms[i] : n_room;

@@ -31,6 +31,7 @@ void *adaptbin_scratch(size_t bytes) {
 #include "products.h"
 #include "losses.h"
 #include "normalisation.h"
+#include "gating.h"
 #include "undefine.h"
 #define SET avx2
 #define TARGET __attribute__((target("avx2,fma")))
@@ -41,6 +42,7 @@ void *adaptbin_scratch(size_t bytes) {
 #include "products.h"
 #include "losses.h"
 #include "normalisation.h"
+#include "gating.h"
 #include "undefine.h"
 #elif defined(__aarch64__)
 #define SET neon
@@ -52,6 +54,7 @@ void *adaptbin_scratch(size_t bytes) {
 #include "products.h"
 #include "losses.h"
 #include "normalisation.h"
+#include "gating.h"
 #include "undefine.h"
 #endif
 
@@ -68,11 +71,13 @@ typedef struct {
                              float *, float *, float *, float *, float *);
     int (*normalise_backward)(long, long, long, long, const float *, const float *, const float *, long, const float *,
                               float *, float *, float *);
+    int (*gate_forward)(long, long, long, const float *, const uint8_t *, long, double, float *);
+    int (*gate_backward)(long, long, long, const float *, const uint8_t *, long, double, const float *, float *);
 } Kernels;
 
 #define KERNELS(set) \
     {#set, linear_forward_##set, linear_backward_##set, reconstruct_##set, adamw_##set, normalise_forward_##set, \
-     normalise_backward_##set}
+     normalise_backward_##set, gate_forward_##set, gate_backward_##set}
 static const Kernels all[] = {
 #if defined(__x86_64__)
     KERNELS(avx512),
@@ -80,7 +85,7 @@ static const Kernels all[] = {
 #elif defined(__aarch64__)
     KERNELS(neon),
 #endif
-    {NULL, NULL, NULL, NULL, NULL, NULL, NULL},
+    {NULL},
 };
 static const Kernels *chosen;
 
@@ -108,7 +113,7 @@ int adaptbin_choose(const char *name) {
 }
 
 /* Raised with every change of a signature or a structure, so that a library left by older sources is not called. */
-int adaptbin_interface(void) { return 3; }
+int adaptbin_interface(void) { return 4; }
 
 /* The name of the set in use. */
 const char *adaptbin_chosen(void) { return chosen->name; }
@@ -151,4 +156,14 @@ int adaptbin_normalise_backward(long pieces, long per, long rows, long width, co
                                 float *of_weight, float *of_bias, float *below) {
     return chosen->normalise_backward(pieces, per, rows, width, gradient, scaled, weight, weight_replica, inverse,
                                       of_weight, of_bias, below);
+}
+
+int adaptbin_gate_forward(long replicas, long rows, long units, const float *x, const uint8_t *kept, long kept_replica,
+                          double scale, float *out) {
+    return chosen->gate_forward(replicas, rows, units, x, kept, kept_replica, scale, out);
+}
+
+int adaptbin_gate_backward(long replicas, long rows, long units, const float *x, const uint8_t *kept, long kept_replica,
+                           double scale, const float *gradient, float *below) {
+    return chosen->gate_backward(replicas, rows, units, x, kept, kept_replica, scale, gradient, below);
 }

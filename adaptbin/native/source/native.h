@@ -13,11 +13,17 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 /* In numbers: a line of the caches; how far apart lines fall into few places of the first cache; the largest left operand
- * that is copied for that; and the largest right operand that stays in the second cache beside all else. */
+ * that is copied for that; how deep a panel may be to stay in the first cache beside a tile's rows; how many rows of
+ * such a depth stay in the second; and how many parts of a panel are asked for at once. */
 #define LINE 16
 #define CROWDED 512
 #define MOST_SPREAD (1 << 19)
-#define MOST_NEAR (1 << 17)
+#define CHUNK 192
+#define BLOCK 240
+#define FETCHED 16
+
+/* The compiler must have x in a register here, and not know where it came from. */
+#define KEEP(x) __asm__("" : "+r"(x))
 
 /* Sixteen numbers at once on every processor, in one, two or four registers: sums always run in sixteen chains. */
 typedef float Floats __attribute__((vector_size(64), aligned(4)));

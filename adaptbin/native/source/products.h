@@ -24,30 +24,46 @@ INLINE void K(fetch)(const Right *b, long first, long k) {
     }
 }
 
-/* out[i][j] = sum over k of a[i][k * step] * b[k * b_row + j], for `height` rows and PANEL columns.  Meanwhile it asks for
- * the panel of `ahead` that starts at column `next`, unless `ahead` is NULL. */
-INLINE void K(tile)(const int height, const float *const *a, long step, const float *b, long b_row, long depth,
-                    const Right *ahead, long next, float *out) {
+/* sums[i][j] = sum over k of a[i * row + k * step] * b[k * b_row + j], added to what is there if it is `more`, for
+ * `height` rows and PANEL columns.  Meanwhile it asks for as many parts of `ahead` from part `next` on, of the panel that
+ * starts at column `first`, unless `ahead` is NULL. */
+INLINE void K(tile)(const int height, const float *a, long row, long step, const float *b, long b_row, long depth,
+                    int more, const Right *ahead, long first, long next, float *sums) {
     K(Lane) sum[TILE_ROWS][TILE_VECTORS];
     UNROLL for (int i = 0; i < height; i++)
-        UNROLL for (int j = 0; j < TILE_VECTORS; j++) sum[i][j] = (K(Lane)){0};
-    for (long k = 0; k < depth; k++) {
-        if (ahead) K(fetch)(ahead, next, k);
-        K(Lane) right[TILE_VECTORS];
-        UNROLL for (int j = 0; j < TILE_VECTORS; j++) right[j] = *(const K(Lane) *)(b + k * b_row + j * LANES);
-        UNROLL for (int i = 0; i < height; i++) {
-            const K(Lane) left = a[i][k * step] - (K(Lane)){0}; /* x - 0 is x: a broadcast */
-            UNROLL for (int j = 0; j < TILE_VECTORS; j++) sum[i][j] += left * right[j];
+        UNROLL for (int j = 0; j < TILE_VECTORS; j++)
+            sum[i][j] = more ? *(const K(Lane) *)(sums + i * PANEL + j * LANES) : (K(Lane)){0};
+    /* Every third row has a pointer, and the others lie one or two rows behind it: with one for each there are more than
+     * registers, and moving them about takes the place of products. */
+    const float *left[(TILE_ROWS + 2) / 3];
+    UNROLL for (int i = 0; i < height; i += 3) left[i / 3] = a + i * row;
+    for (long start = 0; start < depth; start += FETCHED) {
+        const long end = start + FETCHED < depth ? start + FETCHED : depth;
+        if (ahead)
+            for (long k = start; k < end; k++) K(fetch)(ahead, first, next + k);
+        for (long k = start; k < end; k++) {
+            K(Lane) right[TILE_VECTORS];
+            UNROLL for (int j = 0; j < TILE_VECTORS; j++) right[j] = *(const K(Lane) *)(b + j * LANES);
+            UNROLL for (int i = 0; i < height; i++) {
+                const K(Lane) number = left[i / 3][i % 3 * row] - (K(Lane)){0}; /* x - 0 is x: a broadcast */
+                UNROLL for (int j = 0; j < TILE_VECTORS; j++) sum[i][j] += number * right[j];
+            }
+            b += b_row;
+            UNROLL for (int i = 0; i < height; i += 3) {
+                left[i / 3] += step;
+                KEEP(left[i / 3]);
+            }
         }
     }
     UNROLL for (int i = 0; i < height; i++)
-        UNROLL for (int j = 0; j < TILE_VECTORS; j++) *(K(Lane) *)(out + i * PANEL + j * LANES) = sum[i][j];
+        UNROLL for (int j = 0; j < TILE_VECTORS; j++) *(K(Lane) *)(sums + i * PANEL + j * LANES) = sum[i][j];
 }
 
-TARGET static void K(tile_of)(long height, const float *const *a, long step, const float *b, long b_row, long depth,
-                              const Right *ahead, long next, float *out) {
+TARGET static void K(tile_of)(long height, const float *a, long row, long step, const float *b, long b_row, long depth,
+                              int more, const Right *ahead, long first, long next, float *sums) {
     switch (height) {
-#define HEIGHT(n) case n: K(tile)(n, a, step, b, b_row, depth, ahead, next, out); break;
+#define HEIGHT(n) \
+    case n: K(tile)(n, a, row, step, b, b_row, depth, more, ahead, first, next, sums); break;
         TILE_HEIGHTS(HEIGHT)
 #undef HEIGHT
     }
@@ -96,11 +112,17 @@ INLINE void K(transpose)(const float *from, long from_row, float *to, long to_ro
     UNROLL for (int i = 0; i < LANES; i++) *(K(Lane) *)(to + i * to_row) = v[i];
 }
 
-/* Copy one panel of a right operand into [depth][PANEL], with zeros past its last column. */
-TARGET static void K(pack)(const Right *b, long first, long columns, long depth, float *panel) {
+/* Copy `depth` parts from part `start` on of one panel of a right operand into [depth][PANEL], with zeros past its last
+ * column. */
+TARGET static void K(pack)(const Right *b, long first, long columns, long start, long depth, float *panel) {
     if (b->column == 1) {
         for (long k = 0; k < depth; k++) {
-            const float *row = b->data + (b->rows ? b->rows[k] : k) * b->row + first;
+            const float *row = b->data + (b->rows ? b->rows[start + k] : start + k) * b->row + first;
+            if (columns == PANEL) { /* said apart, so that the compiler knows the length */
+                UNROLL for (int j = 0; j < PANEL; j += LANES)
+                    *(K(Lane) *)(panel + k * PANEL + j) = *(const K(Lane) *)(row + j);
+                continue;
+            }
             for (long j = 0; j < columns; j++) panel[k * PANEL + j] = row[j];
             for (long j = columns; j < PANEL; j++) panel[k * PANEL + j] = 0.0f;
         }
@@ -108,7 +130,7 @@ TARGET static void K(pack)(const Right *b, long first, long columns, long depth,
     }
     /* Transposed in memory: block by block in registers, and what is left one by one. */
     for (long j = 0; j < PANEL; j += LANES) {
-        const float *from = b->data + (first + j) * b->column;
+        const float *from = b->data + (first + j) * b->column + start;
         long k = 0;
         if (j + LANES <= columns)
             for (; k + LANES <= depth; k += LANES) K(transpose)(from + k, b->column, panel + k * PANEL + j, PANEL);
@@ -151,10 +173,13 @@ INLINE void K(finish)(const Output *out, long row, long first, long columns, con
     }
 }
 
-/* Numbers of scratch memory that products of up to so many rows and such a depth need. */
-TARGET static size_t K(room)(long rows, long depth) {
+/* Numbers of scratch memory that products of up to these sizes need: a panel, sums that wait, and a copy of the left
+ * operand. */
+TARGET static size_t K(room)(long rows, long columns, long depth) {
     const long copied = rows * depth < MOST_SPREAD ? rows * depth : MOST_SPREAD, lines = rows > depth ? rows : depth;
-    return (size_t)(depth * PANEL + (copied + LINE - 1) / LINE * LINE + lines * LINE); /* what follows starts a line */
+    const long panels = depth > CHUNK ? (columns + PANEL - 1) / PANEL : 1;
+    const long tall = rows < BLOCK ? rows + TILE_ROWS : BLOCK;
+    return (size_t)((CHUNK + panels * tall) * PANEL + (copied + LINE - 1) / LINE * LINE + lines * LINE);
 }
 
 /* A left operand whose lines are a multiple of CROWDED apart would share few places of the first cache, and its lines
@@ -169,45 +194,61 @@ TARGET static Left K(spread)(const Left *a, long rows, long columns, long depth,
     return (Left){copy, lies_along ? apart : 1, lies_along ? 1 : apart, NULL};
 }
 
-/* The tile of a product whose first row is `top` and first column `first`; `right`: its panel of the right operand. */
-INLINE void K(block)(long rows, long columns, long depth, const Left *a, const Right *b, const Output *out, long top,
-                     long first, const float *right, long right_row) {
-    float sums[TILE_ROWS * PANEL] __attribute__((aligned(64)));
-    const float *left[TILE_ROWS];
-    const long height = rows - top < TILE_ROWS ? rows - top : TILE_ROWS;
-    const long wide = columns - first < PANEL ? columns - first : PANEL;
-    for (long i = 0; i < height; i++) {
-        const float *to = out->data + (out->rows ? out->rows[top + i] : top + i) * out->row + first;
-        UNROLL for (int j = 0; j < PANEL; j += LINE) __builtin_prefetch(to + j, 1, 3);
-        left[i] = a->data + (a->rows ? a->rows[top + i] : top + i) * a->row;
-    }
-    const Right *ahead = top == 0 && first + PANEL < columns ? b : NULL;
-    K(tile_of)(height, left, a->column, right, right_row, depth, ahead, first + PANEL, sums);
-    if (wide == PANEL) /* said apart, so that the compiler knows the length */
-        for (long i = 0; i < height; i++) K(finish)(out, top + i, first, PANEL, sums + i * PANEL);
-    else
-        for (long i = 0; i < height; i++) K(finish)(out, top + i, first, wide, sums + i * PANEL);
+/* `height` rows of a left operand from `top` on, their parts from `start` on: where they lie, a row and a part apart.
+ * Rows of which not every one follows the one before it are copied to `gathered`. */
+INLINE Left K(rows_of)(const Left *a, long top, long height, long start, long deep, float *gathered) {
+    if (!a->rows) return (Left){a->data + top * a->row + start * a->column, a->row, a->column, NULL};
+    const int32_t *place = a->rows + top;
+    long run = 1;
+    while (run < height && place[run] == place[0] + run) run++;
+    if (run == height) return (Left){a->data + place[0] * a->row + start * a->column, a->row, a->column, NULL};
+    for (long i = 0; i < height; i++)
+        for (long k = 0; k < deep; k++) gathered[i * CHUNK + k] = a->data[place[i] * a->row + (start + k) * a->column];
+    return (Left){gathered, CHUNK, 1, NULL};
 }
 
-/* [rows, depth] x [depth, columns]; `room` holds as many numbers as K(room) says. */
+/* [rows, depth] x [depth, columns]; `room` holds as many numbers as K(room) says.
+ *
+ * A block of rows and a chunk of the depth at a time, so that the left operand stays in the second cache while it meets
+ * every panel of the right one, and the panel in the first.  Sums wait for the next chunk as they are: it is the same
+ * chain of additions as without chunks. */
 TARGET static void K(product)(long rows, long columns, long depth, const Left *left, const Right *b, const Output *out,
                               float *room) {
-    float *panel = room;
-    const Left a = K(spread)(left, rows, columns, depth, room + depth * PANEL);
-    if (b->column == 1 && !b->rows && columns % PANEL == 0 && depth * columns <= MOST_NEAR) {
-        /* The right operand stays in the second cache: row after row, so that the output is written as it lies. */
-        for (long top = 0; top < rows; top += TILE_ROWS)
-            for (long first = 0; first < columns; first += PANEL)
-                K(block)(rows, columns, depth, &a, b, out, top, first, b->data + first, b->row);
-        return;
-    }
-    for (long first = 0; first < columns; first += PANEL) {
-        const long wide = columns - first < PANEL ? columns - first : PANEL;
-        const int as_it_lies = wide == PANEL && b->column == 1 && !b->rows;
-        if (!as_it_lies) K(pack)(b, first, wide, depth, panel);
-        for (long top = 0; top < rows; top += TILE_ROWS)
-            K(block)(rows, columns, depth, &a, b, out, top, first, as_it_lies ? b->data + first : panel,
-                     as_it_lies ? b->row : PANEL);
+    /* Chunks alike, of whole lines. */
+    const long least = depth > CHUNK ? (depth + CHUNK - 1) / CHUNK : 1;
+    const long chunk = ((depth + least - 1) / least + LINE - 1) / LINE * LINE;
+    const long chunks = depth > chunk ? (depth + chunk - 1) / chunk : 1;
+    const long blocks = (rows + BLOCK - 1) / BLOCK, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS;
+    const long block = blocks ? (tiles + blocks - 1) / blocks * TILE_ROWS : 0;
+    const long panels = (columns + PANEL - 1) / PANEL, tall = block * PANEL;
+    float *panel = room, *waiting = room + CHUNK * PANEL, gathered[TILE_ROWS * CHUNK];
+    const Left a = K(spread)(left, rows, columns, depth, waiting + (chunks > 1 ? panels : 1) * tall);
+    for (long base = 0; base < rows; base += block) {
+        const long end = rows - base < block ? rows : base + block;
+        for (long step = 0; step < chunks; step++) {
+            const long start = step * chunk, deep = depth - start < chunk ? depth - start : chunk;
+            for (long p = 0; p < panels; p++) {
+                const long first = p * PANEL, wide = columns - first < PANEL ? columns - first : PANEL;
+                /* A copy pays where it is read more than twice. */
+                const int as_it_lies = wide == PANEL && b->column == 1 && !b->rows && end - base <= 2 * TILE_ROWS;
+                const float *right = as_it_lies ? b->data + start * b->row + first : panel;
+                const long right_row = as_it_lies ? b->row : PANEL;
+                if (!as_it_lies) K(pack)(b, first, wide, start, deep, panel);
+                const Right *ahead = first + 2 * PANEL <= columns ? b : NULL;
+                for (long top = base; top < end; top += TILE_ROWS) {
+                    const long height = end - top < TILE_ROWS ? end - top : TILE_ROWS;
+                    const Left tile = K(rows_of)(&a, top, height, start, deep, gathered);
+                    float *sums = waiting + (chunks > 1 ? p * tall + (top - base) * PANEL : 0);
+                    K(tile_of)(height, tile.data, tile.row, tile.column, right, right_row, deep, step > 0,
+                               top == base ? ahead : NULL, first + PANEL, start, sums);
+                    if (step + 1 < chunks) continue;
+                    if (wide == PANEL) /* said apart, so that the compiler knows the length */
+                        for (long i = 0; i < height; i++) K(finish)(out, top + i, first, PANEL, sums + i * PANEL);
+                    else
+                        for (long i = 0; i < height; i++) K(finish)(out, top + i, first, wide, sums + i * PANEL);
+                }
+            }
+        }
     }
 }
 
@@ -225,7 +266,7 @@ TARGET static int K(linear_forward)(long replicas, long rows, long inputs, long 
                                     long x_row, const float *weight, long weight_replica, const float *bias,
                                     long bias_replica, double scale, int rectified, const uint8_t *kept,
                                     long kept_replica, long kept_row, float *out) {
-    float *room = adaptbin_scratch(K(room)(rows, inputs) * sizeof(float));
+    float *room = adaptbin_scratch(K(room)(rows, outputs, inputs) * sizeof(float));
     if (!room) return 1;
     for (long r = 0; r < replicas; r++) {
         const Left a = {x + r * x_replica, x_row, 1, NULL};
@@ -248,7 +289,7 @@ TARGET static int K(linear_backward)(long replicas, long rows, long inputs, long
                                      long x_replica, long x_row, const float *gradient, const float *weight,
                                      long weight_replica, double scale, float *weight_gradient, float *bias_gradient,
                                      long bias_replica, int gated, float *below) {
-    const size_t of_weight = K(room)(inputs, rows), of_input = K(room)(rows, outputs);
+    const size_t of_weight = K(room)(inputs, outputs, rows), of_input = K(room)(rows, inputs, outputs);
     float *room = adaptbin_scratch((of_weight > of_input ? of_weight : of_input) * sizeof(float));
     if (!room) return 1;
     for (long r = 0; r < replicas; r++) {
