@@ -62,7 +62,7 @@ _VARIANCE = (
 _ALTERNATIVES = (
     "Models with their defaults, fitted to the same train rows; n is 1 where the fit does not depend on a seed. A "
     "category that no train row has is a missing value to them. Beside them stands adaptive binning with its linear "
-    "probe."
+    "probe; which protocol is not the full one is told under \"What it rests on\"."
 )
 
 
@@ -267,7 +267,7 @@ def _alternatives(report: Report) -> list[str]:
     for dataset, models in report.alternatives.groupby("dataset", sort=False):
         cells += [[*_score_cells(row), _number(row["val_mean"], ".2f")] for row in models.to_dict("records")]
         for row in ours[ours["dataset"] == dataset].to_dict("records"):
-            source = row["study"] if row["protocol"] == FULL else f"{row['study']}; {row['protocol']}"
+            source = row["study"] if row["protocol"] == FULL else f"{row['study']}, not the full protocol"
             cells.append([*_score_cells({**row, "name": f"{row['name']} ({source})"}), "–"])
     heads = ["data set", "model", "metric", "test", "n", "validation"]
     return [*lines, *_markdown(heads, cells), "", _ALTERNATIVES]
