@@ -62,7 +62,7 @@ _VARIANCE = (
 _ALTERNATIVES = (
     "Models with their defaults, fitted to the same train rows; n is 1 where the fit does not depend on a seed. A "
     "category that no train row has is a missing value to them. Beside them stands adaptive binning with its linear "
-    "probe; which protocol is not the full one is told under \"What it rests on\"."
+    'probe; which protocol is not the full one is told under "What it rests on".'
 )
 
 
