@@ -99,5 +99,10 @@ class GrowingHeads:
         below = torch.empty_like(self._hidden)
         for i, (rows, weight) in enumerate(self._blocks):
             # Rows past the slots in use hold zeros: they change nothing but make every product the same size.
-            torch.baddbmm(below, self._buffer[:, rows].transpose(1, 2), weight, beta=float(i > 0), out=below)
+            if below.shape[1] == 1:
+                # One row is multiplied by other routines where there is one replica, and then rounded otherwise.
+                part = (self._buffer[:, rows] * weight).sum(1, keepdim=True)
+                below = part if i == 0 else below + part
+            else:
+                torch.baddbmm(below, self._buffer[:, rows].transpose(1, 2), weight, beta=float(i > 0), out=below)
         return below
