@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 from adaptbin.replicas.parameters import ParameterBank, uniform_
+from adaptbin.replicas.products import add_product
 from adaptbin.replicas.streams import stream
 
 _BLOCK_ROWS = 64
@@ -89,12 +91,21 @@ class GrowingHeads:
         if batch == 1:
             # A product with one column is rounded differently for other numbers of rows, hence for other pack mates.
             return torch.add(bias, (self._weight * hidden).sum(-1, keepdim=True), out=logits)
-        return torch.baddbmm(bias, self._weight, hidden.transpose(1, 2), out=logits)
+        turned = hidden.transpose(1, 2)
+        if hidden.device.type != "cpu":
+            return torch.baddbmm(bias, self._weight, turned, out=logits)
+        # So is one with few columns or rows, by some processors: blocks are of one size, whatever is in use.
+        used = logits.shape[1]
+        bias = functional.pad(bias, (0, 0, 0, buffer.shape[1] - used))
+        for rows, weight in self._blocks:
+            add_product(bias[:, rows], weight, turned, out=buffer[:, rows])
+        buffer[:, used:] = 0.0
+        return logits
 
     def backward(self) -> Tensor:
         """Gradients of weights and biases from the buffer, now holding the logits'; -> the hidden units', [R, B, H]."""
         gradient = self._buffer[:, : self._weight.shape[1]]
-        torch.bmm(gradient, self._hidden, out=self._weight_gradient)
+        add_product(self._weight_gradient, gradient, self._hidden, beta=0.0, out=self._weight_gradient)
         torch.sum(gradient, dim=-1, out=self._bias_gradient)
         below = torch.empty_like(self._hidden)
         for i, (rows, weight) in enumerate(self._blocks):
@@ -104,5 +115,5 @@ class GrowingHeads:
                 part = (self._buffer[:, rows] * weight).sum(1, keepdim=True)
                 below = part if i == 0 else below + part
             else:
-                torch.baddbmm(below, self._buffer[:, rows].transpose(1, 2), weight, beta=float(i > 0), out=below)
+                add_product(below, self._buffer[:, rows].transpose(1, 2), weight, beta=float(i > 0), out=below)
         return below

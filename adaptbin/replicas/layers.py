@@ -13,6 +13,7 @@ from torch import Tensor
 from adaptbin import native
 from adaptbin.errors import ShapeError
 from adaptbin.replicas.parameters import ParameterBank, uniform_
+from adaptbin.replicas.products import add_product
 
 
 class ReplicaMLP:
@@ -73,7 +74,7 @@ class ReplicaMLP:
                 native.linear_forward(x, weight, bias, self._scales[-1], hidden=i < last, kept=units, out=out)
                 x = out
             else:
-                x = torch.baddbmm(bias, x, weight, alpha=self._scales[-1])
+                x = add_product(bias, x, weight, alpha=self._scales[-1])
                 if i < last:
                     x.clamp_(min=0.0)
                 if units is not None:
@@ -120,7 +121,7 @@ class ReplicaMLP:
                     return None
                 gradient = lower
                 continue
-            torch.baddbmm(
+            add_product(
                 self._weight_gradients[i],
                 x.transpose(1, 2),
                 gradient,
@@ -132,7 +133,7 @@ class ReplicaMLP:
             if i == 0 and not input_gradient:
                 return None
             below = gradient.new_empty(gradient.shape[0], gradient.shape[1], self.sizes[i])
-            torch.baddbmm(below, gradient, self._weights[i].transpose(1, 2), beta=0, alpha=scale, out=below)
+            add_product(below, gradient, self._weights[i].transpose(1, 2), beta=0, alpha=scale, out=below)
             if i > 0:
                 # A hidden unit is above 0 exactly where ReLU passed it and dropout kept it.
                 below = torch.ops.aten.threshold_backward(below, x, 0.0)
@@ -151,7 +152,7 @@ class ReplicaMLP:
                 native.linear_forward(x, weight, bias, 1.0, hidden=i < last, kept=None, out=out)
                 x = out
                 continue
-            x = torch.baddbmm(bias, x, weight)
+            x = add_product(bias, x, weight)
             if i < last:
                 x.clamp_(min=0.0)
         return x
